@@ -482,7 +482,7 @@ export const CHAPTERS = [
         title: 'What importance changes',
         text: [
             'Palimpsa keeps a second number next to every number of the table: how important it has become. Important numbers change little, so what was written stays, and new pairs go where there is room.',
-            'Here the same text is read by two models of one size, trained alike: one with importance, one without.',
+            'Here the same text is read by two models of one size, trained alike: one with importance, one without. It is one pair of models. Over many runs the difference depends on the backbone and the training, and is not settled.',
         ],
         needs: ['recall', 'without'],
         stage: capacityStage([

@@ -128,11 +128,12 @@ static int by_id(const void *a, const void *b) {
 static pal_status sorted(json_t **list, pal_error *err) {
     const size_t n = json_array_size(*list);
     json_t **items;
-    json_t *made = json_array();
     const pal_status st = pal_alloc_named((void **)&items, n, sizeof *items, "added tokens", err);
-    if (st || !made) {
-        json_decref(made);
-        return st ? st : pal_fail(err, PAL_E_MEMORY, "out of memory for added tokens");
+    if (st) return st;
+    json_t *made = json_array();
+    if (!made) {
+        pal_free(items);
+        return pal_fail(err, PAL_E_MEMORY, "out of memory for added tokens");
     }
     for (size_t i = 0; i < n; i++) items[i] = json_array_get(*list, i);
     if (n) qsort(items, n, sizeof *items, by_id);

@@ -410,7 +410,8 @@ static void attack_template(const char *path, const char *name) {
     pal_chat *chat = chat_of(tok, path);
     pal_ids with = { 0 }, without = { 0 };
     if (control_ids(chat, harmless, &without) && control_ids(chat, marks, &with)) {
-        if (with.count != without.count || memcmp(with.data, without.data, with.count * sizeof *with.data) != 0)
+        if (with.count != without.count ||
+            (with.count && memcmp(with.data, without.data, with.count * sizeof *with.data) != 0))
             fail_msg("%s: messages with marks have %zu special tokens, without %zu", name, with.count, without.count);
         attacked += with.count > 0;
     }
