@@ -28,7 +28,7 @@ with tempfile.TemporaryDirectory() as folder:
         status, fox, _ = s.ask("POST", "/v1/memories?name=%C3%A9%F0%9F%A6%8A", raw=saved, headers=file)
         assert status == 201 and fox["name"] == "\u00e9\U0001f98a", fox
         assert s.ask("POST", "/v1/memories?model=%FF@plain", raw=saved, headers=file)[0] == 404
-        again = s.post("/v1/memories", text="another fox")
+        again = s.ask("POST", "/v1/memories?name=again", raw=saved, headers=file)[1]  # read from its file at the first use
         (kept / f"{again['id']}.state").write_bytes(saved[:-1] + bytes([saved[-1] ^ 1]))
         status, answer, _ = s.ask("POST", "/v1/completions", {"prompt": "a", "memory": again["id"]})
         assert status == 500 and answer["error"]["message"].startswith(again["id"] + ".state: ") and "/" not in answer["error"]["message"], answer

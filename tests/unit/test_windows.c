@@ -188,7 +188,7 @@ static void refused(const char *kind, int tokens, const char *words) {
 
 static void windows_refuse_what_has_none(void **state) {
     (void)state;
-    refused("transformer", 16, "attention has no memory window");
+    refused("transformer", 16, "no layer of this model has a memory");
     refused("rule delta", 16, "'delta' has no memory window");
     refused("palimpsa-d", 0, "expected at least 1");
     refused("palimpsa-m", 16, "layer 1, head 0 is not a number at token 0");
