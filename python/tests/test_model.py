@@ -173,7 +173,7 @@ def test_observing(model):
         assert html.startswith("<") and html.count("<td") == html.count("</td")
     with palimpsa.Model.open(MODELS / "transformer", "bytes") as m:
         assert m.observe("abc")[0].mean is None
-        with pytest.raises(ValueError, match="attention has no memory window"):
+        with pytest.raises(ValueError, match="no layer of this model has a memory that forgets"):
             m.windows("abc")
 
 
