@@ -462,7 +462,7 @@ static void wrong_messages_are_refused(void **state) {
                                          "[{\"function\": {\"name\": \"a b\"}}]",
                                          "[{\"function\": {\"name\": \"f\", \"parameters\": []}}]" };
     pal_tokenizer *tok = test_open("bytes");
-    pal_chat *chat = chat_of(tok, "chatml");
+    pal_chat *chat = chat_of(tok, "chatml"), *none;
     pal_error err;
     json_t *out;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -476,7 +476,8 @@ static void wrong_messages_are_refused(void **state) {
         assert_int_equal(pal_chat_tools(&out, given, &err), PAL_E_ARGUMENT);
         json_decref(given);
     }
-    assert_int_equal(pal_chat_open(&chat, tok, "/nowhere.jinja", &err), PAL_E_ARGUMENT);
+    assert_int_equal(pal_chat_open(&none, tok, "/nowhere.jinja", &err), PAL_E_ARGUMENT);
+    pal_chat_free(chat);
     pal_chat_free(chat_of(tok, "llama2"));
     pal_tokenizer_close(tok);
 }
