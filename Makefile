@@ -71,10 +71,11 @@ tsan: setup-long
 debug sanitize tsan: setup ## builds to find mistakes with, in build-debug/ and so on
 	cmake --preset $@ && cmake --build build-$@ -j $(JOBS)
 
+# One test more than processors at once: some mostly wait.
 test: everything ## what CI runs
-	ctest --test-dir build --no-tests=error --output-on-failure -j $(JOBS) || { tests/skipped.sh build; exit 1; }
+	ctest --test-dir build --no-tests=error --output-on-failure -j $$(($(JOBS) + 1)) || { tests/skipped.sh build; exit 1; }
 	cmake --preset sanitize > /dev/null && cmake --build build-sanitize -j $(JOBS)
-	ctest --test-dir build-sanitize --no-tests=error --output-on-failure -j $(JOBS) -L unit; code=$$?; \
+	ctest --test-dir build-sanitize --no-tests=error --output-on-failure -j $$(($(JOBS) + 1)) -L unit; code=$$?; \
 	    tests/skipped.sh build build-sanitize; exit $$code
 
 # The library as WebAssembly, and the page that runs it without a server.

@@ -84,6 +84,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
             pal_optimiser_step(optimiser, model, fuzz_context(), 1, 0);
     }
     pal_checkpoint_finished(run, &(bool){ false }, &err);
+    pal_model_close(model);
     json_decref(trainer);
     return 0;
 }

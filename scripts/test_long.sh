@@ -114,7 +114,7 @@ stage_sanitize() {
     check "sanitizer build (ASan, UBSan, 16-wide kernels emulated)" build_preset sanitize
     # A thousand random splits of each memory rule and 100,000 texts for each tokenizer run in `campaigns`; under sanitizers
     # `make test` has a sample of them.
-    PALIMPSA_TEST_LONG=1 check "the other long campaigns under ASan and UBSan" tests build-sanitize -L unit -E "$damaged|^test_(memory_|text_encode)"
+    PALIMPSA_TEST_LONG=1 check "the other long campaigns under ASan and UBSan" tests build-sanitize -L "unit|long" -E "$damaged|^test_(memory_|text_encode)"
 }
 stage_ref() {
     check "sanitizer build" build_preset sanitize
