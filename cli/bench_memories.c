@@ -28,7 +28,7 @@ static const char *const key_names[] = { "dense", "sparse" };
 typedef struct {
     const pal_memory_rule *rule;
     const pal_context *cx;
-    int dk, heads, rows; /* rows: tokens that inputs have room for */
+    int dk, heads, rows;  /* rows: tokens that inputs have room for */
     float *keys, *values; /* what is written: (rows, heads, dk), (rows, heads, VALUES) */
     float *input[PAL_MEMORY_INPUTS];
     float *y, *variance, *state, *scratch;
@@ -40,10 +40,10 @@ typedef struct {
 
 /* What was read back of some pairs. */
 typedef struct {
-    double recalled;   /* share whose own value is the nearest of all that were asked for */
+    double recalled;    /* share whose own value is the nearest of all that were asked for */
     double unexplained; /* of the values' squares, after the best factor for all answers */
-    double variance;   /* mean squared error over mean predicted variance; NaN: no prediction */
-    double doubts_new; /* chance that a new key has a larger predicted variance than a written one */
+    double variance;    /* mean squared error over mean predicted variance; NaN: no prediction */
+    double doubts_new;  /* chance that a new key has a larger predicted variance than a written one */
 } outcome;
 
 static int rule_bytes(const pal_memory_rule *rule, int dk) {
@@ -144,6 +144,8 @@ static made_of input_of(const pal_memory_rule *rule, unsigned input, double stre
     case PAL_INPUT_DRIFT: return (made_of){ .constant = (float)(1 - keep * keep) };
     case PAL_INPUT_R:
     case PAL_INPUT_LAM: return (made_of){ .constant = 1 / s };
+    case PAL_INPUT_LAG: /* pairs have no order */
+    case PAL_INPUT_TURN: return (made_of){ .constant = 0 };
     case PAL_INPUT_KEEP: return (made_of){ .constant = (float)keep };
     default: return (made_of){ .constant = 1 }; /* A, Ip, betap */
     }
@@ -335,9 +337,9 @@ static bool measure_rule(subject *s, const memories_options *o, FILE *csv) {
                 outcome *one = &outcomes[counts++];
                 if (!best_of(s, o, kind, stream ? o->stream : n, n, one)) return false;
                 if (csv)
-                    fprintf(csv, "%s,%d,%d,%s,%s,%d,%.4f,%.4f,%.4f,%.4f\n", s->rule->name, s->dk,
-                            bytes_of(o, s), key_names[kind], stream ? "stream" : "once", n, one->recalled,
-                            one->unexplained, one->variance, one->doubts_new);
+                    fprintf(csv, "%s,%d,%d,%s,%s,%d,%.4f,%.4f,%.4f,%.4f\n", s->rule->name, s->dk, bytes_of(o, s),
+                            key_names[kind], stream ? "stream" : "once", n, one->recalled, one->unexplained,
+                            one->variance, one->doubts_new);
             }
             printf("%s%8.0f", kind || stream ? "" : " ", capacity(outcomes, counts));
             if (stream) continue;
@@ -372,8 +374,7 @@ static int run_bench(const memories_options *o, const pal_context *cx) {
         if (!subject_make(&s, o, rule, cx)) {
             code = cli_error(CLI_FAILED, "bench memories: out of memory");
         } else {
-            printf("%-10s %3d %6d", rule->name, s.dk,
-                   bytes_of(o, &s));
+            printf("%-10s %3d %6d", rule->name, s.dk, bytes_of(o, &s));
             if (!measure_rule(&s, o, csv)) code = CLI_FAILED;
         }
         subject_free(&s);

@@ -219,7 +219,7 @@ int bench_model(int argc, char **argv) {
     const cli_option options[] = {
         { "model", OPT_TEXT, &o.model, "NAME|DIR",
           "as for 'train' (default palimpsa-d-170m); a metaplastic name is compared with its ablation" },
-        { "rule", OPT_TEXT, &o.rule, "RULE", "memory rule on the D backbone: longhorn, gdn, kda, kla, ..." },
+        { "rule", OPT_TEXT, &o.rule, "RULE", "memory rule on the D backbone: longhorn, gdn, kda, mamba3, ..." },
         { "tokens", OPT_INT, &o.tokens, "N", "tokens of one row (default 1024)" },
         { "layers", OPT_INT, &o.layers, "N", "override the number of layers" },
         { "vocab", OPT_INT, &o.vocab, "N", "override the vocabulary size" },

@@ -212,7 +212,7 @@ int bench_train(int argc, char **argv) {
         { "model", OPT_TEXT, &o.model, "NAME|DIR",
           "a model of the recall task, as for 'train' (default palimpsa-d); a metaplastic name is compared with its "
           "ablation" },
-        { "rule", OPT_TEXT, &o.rule, "RULE", "memory rule on the D backbone: longhorn, gdn, kda, kla, ..." },
+        { "rule", OPT_TEXT, &o.rule, "RULE", "memory rule on the D backbone: longhorn, gdn, kda, mamba3, ..." },
         { "seq-len", OPT_INT, &o.length, "L", "tokens per example (default 128)" },
         { "kv-pairs", OPT_INT, &o.pairs, "N", "pairs to remember (default L/4)" },
         { "batch", OPT_INT, &o.batch, "N", "examples per update (default 128)" },

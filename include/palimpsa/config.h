@@ -39,6 +39,7 @@ typedef struct pal_mixer_spec {
     pal_mixer kind;
     char rule[16];         /* D, M: the memory rule; "palimpsa" is it in metaplastic layers, and gla in the others */
     double mesa_tolerance; /* rule mesa: 0 solves its systems exactly, > 0 by conjugate gradient to this residual */
+    bool softplus_rate;    /* rule mamba3: rates are softplus(x) instead of 1 + x, below zero 1/(1 - x) */
     int heads;             /* of values and of the output; convolution: 1 */
     int key_heads;         /* of keys; M: groups; attention: key-value heads; else = heads */
     int dk, dv;            /* key and value channels per head; convolution: its channels */

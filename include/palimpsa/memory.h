@@ -51,7 +51,9 @@ enum {
     PAL_INPUT_NOISEK = 1 << 17,
     PAL_INPUT_R = 1 << 18,
     PAL_INPUT_KEEP = 1 << 19,
-    PAL_INPUT_DRIFT = 1 << 20
+    PAL_INPUT_DRIFT = 1 << 20,
+    PAL_INPUT_LAG = 1 << 21,
+    PAL_INPUT_TURN = 1 << 22
 };
 
 typedef struct pal_memory_shape {
@@ -70,9 +72,9 @@ typedef struct pal_memory_inputs {
     pal_const_view q, k;  /* (key_heads*dk); attention's q has (H*dk) */
     pal_const_view v;     /* (H*dv); attention (key_heads*dv). Palimpsa expects the gated value */
     pal_const_view b;     /* (H*dv) palimpsa: importance gate >= 0; longhorn: beta; kla: precision of the value >= 0 */
-    pal_const_view beta;  /* (H) delta rules, mesa */
+    pal_const_view beta;  /* (H) delta rules, mesa; mamba3: factor of what a token writes */
     pal_const_view dt;    /* (H) palimpsa: time step >= 0, decay exp(-A dt) */
-    pal_const_view g;     /* (H) gla, gdn, gdn_app, comba, mesa: log of the decay, <= 0 */
+    pal_const_view g;     /* (H) gla, gdn, gdn_app, comba, mesa, mamba3: log of the decay, <= 0 */
     pal_const_view gk;    /* (H*dk) kda, gdn2, rwkv7, pkda, kdn, kdn_iso: log of the decay of each key channel, <= 0 */
     pal_const_view p;     /* (H*dk) comba, rwkv7: the key whose content is compared */
     pal_const_view erase; /* (H*dk) gdn2: erase gate; rwkv7: the key under which the content of p is taken away */
@@ -80,6 +82,8 @@ typedef struct pal_memory_inputs {
     pal_const_view gp, betap;     /* (H) pkda: log of the preconditioner's decay, <= 0; its step >= 0 */
     pal_const_view noise, noisek; /* (H) kdn_iso, (H*dk) kdn: variance that a token adds to the memory, >= 0 */
     pal_const_view r;             /* (H) kdn, kdn_iso: variance of the value, > 0 */
+    pal_const_view lag;           /* (H) mamba3: factor with which the token before is written once more */
+    pal_const_view turn;          /* (H*((dk+1)/2)) mamba3: angle in radians by which each pair of key channels turns */
     const float *A, *Ip;          /* (H) palimpsa: forgetting rate; prior importance > 0, also kla, kdn, kdn_iso */
     const float *lam;             /* (H*dk) mesa: prior precision > 0 */
     const float *keep, *drift;    /* (H*dk*dv) kla: factor of the mean, > 0; variance that a token adds, >= 0 */
@@ -92,7 +96,7 @@ typedef struct pal_memory_inputs {
  * wanted.
  * initial[p]: gradient of part p of the initial memory, N x pal_memory_part_floats(), laid out as exported. */
 typedef struct pal_memory_gradients {
-    pal_view q, k, v, b, beta, dt, g, gk, p, erase, write, gp, betap, noise, noisek, r;
+    pal_view q, k, v, b, beta, dt, g, gk, p, erase, write, gp, betap, noise, noisek, r, lag, turn;
     float *A, *Ip, *lam, *keep, *drift;
     float *initial[2];
 } pal_memory_gradients;
@@ -109,8 +113,8 @@ typedef struct pal_memory_run {
     bool fresh;           /* start from the default whatever state holds */
     const int *past;      /* attention: tokens already in each state; NULL: none */
     const struct pal_paged *paged; /* attention: (N) states in pages that the library shares; NULL: in `state` */
-    float *saved;         /* what backward needs of forward, pal_memory_saved_floats(); NULL when no backward follows */
-    void *scratch;        /* pal_memory_scratch_bytes(), 64-byte aligned */
+    float *saved;  /* what backward needs of forward, pal_memory_saved_floats(); NULL when no backward follows */
+    void *scratch; /* pal_memory_scratch_bytes(), 64-byte aligned */
 
     pal_view y;     /* (H*dv) output of forward and step; backward reads it */
     pal_view y_var; /* (H*dv) output variance, where the rule has one; data NULL where not wanted */
@@ -148,7 +152,7 @@ PAL_API size_t pal_memory_saved_floats(const pal_memory_rule *rule, const pal_me
 PAL_API size_t pal_memory_scratch_bytes(const pal_memory_rule *rule, const pal_context *cx,
                                         const pal_memory_shape *shape, pal_memory_pass pass);
 PAL_API const char *pal_memory_part_name(const pal_memory_rule *rule, int part);
-PAL_API int pal_memory_mean_part(const pal_memory_rule *rule); /* which is mu, S or G, (H, dv, dk); -1: none */
+PAL_API int pal_memory_mean_part(const pal_memory_rule *rule);       /* which is mu, S or G, (H, dv, dk); -1: none */
 PAL_API int pal_memory_importance_part(const pal_memory_rule *rule); /* which is I, (H, dv, dk); -1: none */
 PAL_API size_t pal_memory_part_floats(const pal_memory_rule *rule, const pal_memory_shape *shape, int part);
 

@@ -53,12 +53,13 @@ PAL_API void pal_model_describe(const pal_model_config *config, char text[64]);
  * the model has its number of layers; "+" joins what is in one layer: two mixers, its MLP. Numbers that are 0 and texts
  * that are NULL leave the preset's own; the others replace it and what follows from it. */
 typedef struct pal_preset_options {
-    const char *task; /* "mqar", "text" or NULL */
-    const char *rule; /* of the D backbone */
+    const char *task;      /* "mqar", "text" or NULL */
+    const char *rule;      /* of the D backbone */
     double mesa_tolerance; /* with rule mesa */
+    bool softplus_rate;    /* with rule mamba3 */
     int vocab, hidden, layers, heads, head_dim, state_size, rank, mlp;
     double expand_v;
-    bool recall_init; /* weights start as those for mqar: slow forgetting, matrices N(0, 1/128) */
+    bool recall_init;       /* weights start as those for mqar: slow forgetting, matrices N(0, 1/128) */
     const char *forgetting; /* where A starts in a model for mqar: "small", "normal", "very_small"; NULL: small */
     int norm_groups;        /* M: groups of the gated norm */
 } pal_preset_options;
@@ -140,7 +141,6 @@ typedef struct pal_work_options {
     bool loss;      /* pal_model_loss or pal_model_score will be called */
     bool variance;  /* pal_work_variance will be asked after steps and prefills */
     bool training;  /* pal_model_learn will be called: forward keeps what backward needs */
-    int trial;      /* tokens that sessions may guess and read at once; at most `sequences`. 0: none */
     bool recompute; /* training: keep only the residual stream and run each layer's forward twice */
 } pal_work_options;
 typedef struct pal_plan { /* bytes */

@@ -25,10 +25,11 @@ typedef struct pal_train_settings {
     /* model */
     const char *rule;
     double mesa_tolerance, expand_v;
+    bool softplus_rate;
     int vocab, hidden, layers, heads, head_dim, state_size, rank, norm_groups;
     const char *forgetting; /* "small", "normal" or "very_small", or NULL: as the model has it */
-    const char *init;    /* "recall", or NULL: as the task has it */
-    const char *weights; /* noted: what model was when the run began: a run directory's newest checkpoint moves on */
+    const char *init;       /* "recall", or NULL: as the task has it */
+    const char *weights;    /* noted: what model was when the run began: a run directory's newest checkpoint moves on */
     /* updates */
     int batch, accumulate;
     double lr, lr_floor, beta1, beta2, eps, weight_decay, clip;

@@ -8,7 +8,7 @@ import numpy as np
 
 OPS = pathlib.Path(__file__).resolve().parents[2] / "tests" / "golden" / "ops"
 TYPES = {"F64": "<f8", "F32": "<f4", "I64": "<i8", "I32": "<i4"}
-RULES = ("palimpsa", "gla", "longhorn", "delta", "gdn_app", "gdn2", "gdn", "mesa", "comba", "kda", "rwkv7", "pkda", "kdn_iso", "kdn", "kla")
+RULES = ("palimpsa", "gla", "longhorn", "delta", "gdn_app", "gdn2", "gdn", "mesa", "comba", "kda", "rwkv7", "pkda", "kdn_iso", "kdn", "kla", "mamba3")
 
 
 def read(path):

@@ -33,7 +33,8 @@ def make(rule, N=2, T=7, H=3, G=3, dk=5, dv=6, seed=0, packed=False):
     own, gate = (*lead, H, dk), lambda *shape: 1 / (1 + np.exp(-f(*shape)))
     all_of |= {"gk": -np.abs(f(*own)), "p": f(*own) * np.float32(dk**-0.5), "erase": gate(*own), "write": gate(*lead, H, dv),
                "gp": -np.abs(f(*lead, H)), "betap": gate(*lead, H), "noise": 0.1 * np.abs(f(*lead, H)), "noisek": 0.1 * np.abs(f(*own)),
-               "r": 0.3 + np.abs(f(*lead, H)), "keep": 0.5 + gate(H, dk, dv) / 2, "drift": 0.1 * np.abs(f(H, dk, dv))}
+               "r": 0.3 + np.abs(f(*lead, H)), "keep": 0.5 + gate(H, dk, dv) / 2, "drift": 0.1 * np.abs(f(H, dk, dv)), "lag": gate(*lead, H),
+               "turn": f(*lead, H, (dk + 1) // 2)}
     return {name: np.ascontiguousarray(all_of[name], np.float32) for name in memory.inputs(rule)}
 
 

@@ -31,6 +31,8 @@ def starts(rule, N=2, H=3, dk=5, dv=6, dtype=torch.float64, seed=1):
         parts = (S, 1 + r(N, H, dk, dv).abs())
     elif rule in ("pkda", "kdn", "kdn_iso"):
         parts = (S, 0.2 + r(N, H, *((dk,) if rule != "kdn_iso" else ())).abs())
+    elif rule == "mamba3":
+        parts = (S, 0.3 * r(N, H, dk + dv))
     elif rule == "mesa":
         root = 0.3 * r(N, H, dk, dk)
         parts = (root @ root.mT, S)
@@ -53,7 +55,7 @@ def near(x, y, bound=1e-5):
 
 def lay_out(rule, part, x):
     """Recorded memories are [N, H, dv, dk]."""
-    return x if (rule, part) in (("mesa", "H"), ("pkda", "A"), ("kdn", "var"), ("kdn_iso", "var")) else x.mT
+    return x if (rule, part) in (("mesa", "H"), ("pkda", "A"), ("kdn", "var"), ("kdn_iso", "var"), ("mamba3", "last")) else x.mT
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["single", "double"])

@@ -67,18 +67,21 @@ static rows_job job_of(const pal_pass *ps, const pal_mixer_plan *m, const pal_mi
 static void prepare_rows(void *arg, size_t begin, size_t end, int thread) {
     const rows_job *job = arg;
     const pal_mixer_plan *m = job->m;
-    const size_t keys = (size_t)m->keys, dk = (size_t)m->dk;
+    const size_t keys = (size_t)m->keys, dk = (size_t)m->dk, heads = (size_t)m->heads;
     (void)thread;
     for (size_t t = begin; t < end; t++) {
-        const float *k = pal_row_in(job->k, t);
+        const float *k = pal_row_in(job->k, t), *dt = m->trapezoid ? job->a->dt + t * heads : NULL;
         for (size_t j = 0; m->compares && j < keys; j++) job->w->compared[t * keys + j] = job->w->share[j / dk] * k[j];
         for (int i = 0; i < m->extras; i++) {
             const pal_mixer_extra *e = &m->extra[i];
             const size_t width = (size_t)e->width;
             const float *from = job->a->extra[i] + t * width;
             float *to = job->w->extra[i] + t * width;
-            for (size_t j = 0; j < width; j++) to[j] = (e->least + e->factor * from[j]) * (e->of_key ? k[j] : 1);
+            for (size_t j = 0; j < width; j++)
+                to[j] = (e->least + e->factor * from[j]) * (e->of_key ? k[j] : e->of_dt ? dt[j * heads / width] : 1);
         }
+        for (size_t h = 0; m->trapezoid && h < heads; h++)
+            job->w->beta[t * heads + h] = dt[h] - job->w->extra[PAL_TRAPEZOID_LAG][t * heads + h];
     }
 }
 
@@ -88,15 +91,19 @@ void pal_extra_prepare(const pal_pass *ps, const pal_mixer_plan *m, const pal_mi
         pal_parallel_ranges(ps->cx, (size_t)ps->tokens, pal_row_grain((size_t)m->keys), prepare_rows, &job);
 }
 
-/* From gradients of what the memory reads to those of f and of the key. */
+/* From gradients of what the memory reads to those of f, of the key and of a trapezoid's time steps. */
 static void backward_rows(void *arg, size_t begin, size_t end, int thread) {
     const rows_job *job = arg;
     const pal_mixer_plan *m = job->m;
-    const size_t keys = (size_t)m->keys, dk = (size_t)m->dk;
+    const size_t keys = (size_t)m->keys, dk = (size_t)m->dk, heads = (size_t)m->heads;
     (void)thread;
     for (size_t t = begin; t < end; t++) {
-        const float *k = pal_row_in(job->k, t);
-        float *dkey = pal_row(job->dk, t);
+        const float *k = pal_row_in(job->k, t), *dt = m->trapezoid ? job->a->dt + t * heads : NULL;
+        float *dkey = pal_row(job->dk, t), *ddt = job->w->ddt + t * (size_t)m->dt_width;
+        for (size_t h = 0; m->trapezoid && h < heads; h++) { /* beta = dt - lag */
+            ddt[h] = job->w->dbs[t * heads + h];
+            job->w->dextra[PAL_TRAPEZOID_LAG][t * heads + h] -= ddt[h];
+        }
         for (size_t j = 0; m->compares && j < keys; j++)
             dkey[j] += job->w->share[j / dk] * job->w->dcompared[t * keys + j];
         for (int i = 0; i < m->extras; i++) {
@@ -106,7 +113,8 @@ static void backward_rows(void *arg, size_t begin, size_t end, int thread) {
             float *d = job->w->dextra[i] + t * width;
             for (size_t j = 0; j < width; j++) {
                 if (e->of_key) dkey[j] += (e->least + e->factor * f[j]) * d[j];
-                d[j] *= e->factor * (e->of_key ? k[j] : 1);
+                if (e->of_dt) ddt[j * heads / width] += (e->least + e->factor * f[j]) * d[j];
+                d[j] *= e->factor * (e->of_key ? k[j] : e->of_dt ? dt[j * heads / width] : 1);
             }
         }
     }

@@ -46,6 +46,8 @@ typedef enum pal_weight_id {
     PAL_W_NOISE_BIAS,
     PAL_W_R,
     PAL_W_R_BIAS,
+    PAL_W_RATE,
+    PAL_W_TURN,
     PAL_W_KEEP,
     PAL_W_DRIFT, /* D: what some rules read besides */
     PAL_W_MIXER_NORM,

@@ -24,9 +24,10 @@ typedef struct pal_mixer_extra {
     pal_activation kind;
     pal_weight_id bias;  /* PAL_W_COUNT: none */
     float factor, least; /* the rule reads least + factor f */
-    bool of_key;         /* and that times the key */
+    bool of_key, of_dt;  /* and that times the key, or times its head's time step */
 } pal_mixer_extra;
-enum { PAL_MIXER_EXTRAS = 2 }; /* most that one rule reads */
+enum { PAL_MIXER_EXTRAS = 3 };               /* most that one rule reads */
+enum { PAL_TRAPEZOID_G, PAL_TRAPEZOID_LAG }; /* the first extras where gates are rates times a time step */
 
 typedef struct pal_mixer_plan {
     pal_mixer_program program;
@@ -56,8 +57,9 @@ typedef struct pal_mixer_plan {
     bool gate_b;   /* and b = sig(pre) softplus(b_scale) s */
     bool dt_gates; /* s is dt (M), else bs (D) */
     bool uses_dt, uses_g, uses_beta, skip;
-    int dt_width;  /* time steps of a token: one a head, or one a key channel where the rule reads gk */
-    bool compares; /* the rule reads p, which is made of the key */
+    int dt_width;   /* time steps of a token: one a head, or one a key channel where the rule reads gk */
+    bool compares;  /* the rule reads p, which is made of the key */
+    bool trapezoid; /* the rule reads lag: a time step's writing is divided between beta and lag */
     int extras;
     pal_mixer_extra extra[PAL_MIXER_EXTRAS];
     pal_norm_gate norm;
@@ -72,34 +74,35 @@ void pal_mixer_plan_make(pal_mixer_plan *plan, const pal_model_config *config, c
 
 /* Kept from forward to backward, one set a layer (or one for all, when layers are recomputed or nothing is kept). */
 typedef struct pal_mixer_kept {
-    float *p;           /* (T, columns) */
-    float *c;           /* (T, channels) after convolution and SiLU; of a short convolution: before it */
-    float *query;       /* (T heads, query_width) queries and gates as projected */
-    float *qn, *kn;     /* (T, heads dk), (T, keys) as attention reads them, where they are not in p */
-    float *gate;        /* (T, values) attention's, after the sigmoid */
-    float *dt, *g, *bs; /* (T, dt_width), the same, (T, H) */
-    float *pre;         /* (T, values) of the importance gate */
+    float *p;                       /* (T, columns) */
+    float *c;                       /* (T, channels) after convolution and SiLU; of a short convolution: before it */
+    float *query;                   /* (T heads, query_width) queries and gates as projected */
+    float *qn, *kn;                 /* (T, heads dk), (T, keys) as attention reads them, where they are not in p */
+    float *gate;                    /* (T, values) attention's, after the sigmoid */
+    float *dt, *g, *bs;             /* (T, dt_width), the same, (T, H) */
+    float *pre;                     /* (T, values) of the importance gate */
     float *extra[PAL_MIXER_EXTRAS]; /* (T, width) f */
-    float *y;           /* (T, values) */
-    float *saved;       /* of the memory rule */
+    float *y;                       /* (T, values) */
+    float *saved;                   /* of the memory rule */
 } pal_mixer_kept;
 
 /* Used by one layer after another. */
 typedef struct pal_mixer_work {
-    float *n;                    /* (T, 2 keys) normalised q and k */
-    float *v, *b, *o;            /* (T, values) gated value and gate; output */
-    float *A, *Ip, *c, *lam;     /* (H) (H) (H) (H dk) from A_log, Ip_log, b_scale, lam_raw */
-    float *share, *keep, *drift; /* (H) (H dk dv) (H dk dv) from p_scale, keep_raw, drift_raw */
+    float *n;                                  /* (T, 2 keys) normalised q and k */
+    float *v, *b, *o;                          /* (T, values) gated value and gate; output */
+    float *A, *Ip, *c, *lam;                   /* (H) (H) (H) (H dk) from A_log, Ip_log, b_scale, lam_raw */
+    float *share, *keep, *drift;               /* (H) (H dk dv) (H dk dv) from p_scale, keep_raw, drift_raw */
     float *compared, *extra[PAL_MIXER_EXTRAS]; /* (T, H dk) p and (T, width) gates as the memory reads them */
+    float *beta;                               /* (T, H) of a trapezoid: what lag leaves of the time step */
     float *dA, *dIp, *dc, *dlam;               /* backward from here on */
     float *dshare, *dkeep, *ddrift, *dcompared, *dextra[PAL_MIXER_EXTRAS];
-    float *zeros, *ones;         /* rows of (values) and (H) */
-    float *d_o, *dv, *db;        /* (T, values) */
-    float *dn;                   /* (T, 2 keys) */
-    float *dconv;                /* (T, channels) */
-    float *dquery, *dqn, *dkn;   /* of attention's query, qn, kn */
-    float *ddt, *dg, *dbs;       /* (T, dt_width), the same, (T, H) */
-    float *dp;                   /* (T, columns) */
+    float *zeros, *ones;       /* rows of (values) and (H) */
+    float *d_o, *dv, *db;      /* (T, values) */
+    float *dn;                 /* (T, 2 keys) */
+    float *dconv;              /* (T, channels) */
+    float *dquery, *dqn, *dkn; /* of attention's query, qn, kn */
+    float *ddt, *dg, *dbs;     /* (T, dt_width), the same, (T, H) */
+    float *dp;                 /* (T, columns) */
 } pal_mixer_work;
 
 void pal_mixer_keep(pal_mixer_kept *kept, const pal_mixer_plan *plan, int tokens, int sequences, bool training,

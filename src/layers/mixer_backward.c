@@ -64,7 +64,7 @@ static void memory_backward(const pal_pass *ps, const pal_mixer_plan *m, const p
         *(pal_view *)((char *)grad + pal_memory_input_list[m->extra[i].input].gradient) =
             (pal_view){ w->dextra[i], (size_t)m->extra[i].width };
     grad->keep = w->dkeep, grad->drift = w->ddrift;
-    if (m->uses_beta) grad->beta = (pal_view){ w->dbs, heads };
+    if (m->uses_beta || m->trapezoid) grad->beta = (pal_view){ w->dbs, heads };
     if (m->rule->inputs & PAL_INPUT_A) grad->A = w->dA;
     if (m->rule->inputs & PAL_INPUT_IP) grad->Ip = w->dIp;
     if (m->rule->inputs & PAL_INPUT_LAM) grad->lam = w->dlam;
@@ -161,8 +161,8 @@ void pal_gated_backward(const pal_pass *ps, const pal_mixer_plan *m, const pal_l
     if (m->gate_b)
         pal_dense_backward(ps, &m->b, ps->tokens, a->p + m->rank_at, columns, w->db, values, PAL_OVERWRITE,
                            w->dp + m->rank_at, columns);
-    if (m->dt >= 0) time_steps_backward(ps, m, layer, a, w);
     pal_extra_backward(ps, m, layer, a, w);
+    if (m->dt >= 0) time_steps_backward(ps, m, layer, a, w);
     if (m->bs >= 0) {
         const pal_activation_args sigmoid = { .rows = (size_t)ps->tokens,
                                               .width = m->heads,

@@ -55,13 +55,19 @@ static void plan_convolution(pal_mixer_plan *m, const pal_layer *layer) {
     next_columns(m, layer, PAL_W_IN, 3 * m->values);
 }
 
-/* Of every gate that a rule may read besides: how it is made. */
+#define PI 3.14159265f
+
+/* Of every gate that a rule may read besides: how it is made. Those of a time step are a trapezoid's. */
 static const struct {
     unsigned input;
     pal_weight_id matrix, bias; /* bias PAL_W_COUNT: none */
     pal_activation kind;
     float factor, least;
+    bool of_dt;
 } extras[] = {
+    { PAL_INPUT_G, PAL_W_RATE, PAL_W_COUNT, PAL_RATIONAL, -1, -1e-4f, true },
+    { PAL_INPUT_LAG, PAL_W_BS, PAL_W_COUNT, PAL_SIGMOID, -1, 1, true },
+    { PAL_INPUT_TURN, PAL_W_TURN, PAL_W_COUNT, PAL_SIGMOID, 2 * PI, -PI, true },
     { PAL_INPUT_ERASE, PAL_W_ERASE, PAL_W_COUNT, PAL_SIGMOID, 1, 0 },
     { PAL_INPUT_WRITE, PAL_W_WRITE, PAL_W_COUNT, PAL_SIGMOID, 1, 0 },
     { PAL_INPUT_GP, PAL_W_GP, PAL_W_GP_BIAS, PAL_SOFTPLUS, -1, 0 },
@@ -71,18 +77,21 @@ static const struct {
     { PAL_INPUT_R, PAL_W_R, PAL_W_R_BIAS, PAL_SOFTPLUS, 1, 1e-4f },
 };
 
-static void plan_extras(pal_mixer_plan *m, const pal_layer *layer) {
+static void plan_extras(pal_mixer_plan *m, const pal_mixer_spec *spec, const pal_layer *layer) {
     const pal_memory_shape shape = pal_mixer_shape(m, 0, 0, NULL, 0);
     for (size_t i = 0; i < PAL_COUNT(extras); i++) {
-        if (!(m->rule->inputs & extras[i].input)) continue;
+        if (!(m->rule->inputs & extras[i].input) || (extras[i].of_dt && !m->trapezoid)) continue;
         const int width = pal_memory_channels(m->rule, &shape, extras[i].input);
         m->extra[m->extras++] = (pal_mixer_extra){ .input = __builtin_ctz(extras[i].input),
                                                    .at = next_columns(m, layer, extras[i].matrix, width),
                                                    .width = width,
-                                                   .kind = extras[i].kind,
+                                                   .kind = extras[i].kind == PAL_RATIONAL && spec->softplus_rate
+                                                               ? PAL_SOFTPLUS
+                                                               : extras[i].kind,
                                                    .bias = extras[i].bias,
                                                    .factor = extras[i].factor,
                                                    .least = extras[i].least,
+                                                   .of_dt = extras[i].of_dt,
                                                    .of_key = extras[i].input == PAL_INPUT_ERASE && m->compares };
     }
 }
@@ -95,10 +104,10 @@ static void plan_d(pal_mixer_plan *m, const pal_mixer_spec *spec, const pal_laye
     m->v = next_columns(m, layer, PAL_W_V, m->values);
     m->channels = m->columns;
     m->z = next_columns(m, layer, PAL_W_GATE, m->values);
-    if (m->uses_dt || m->uses_g) m->dt = next_columns(m, layer, PAL_W_DT, m->dt_width);
+    if (m->uses_dt || m->uses_g || m->trapezoid) m->dt = next_columns(m, layer, PAL_W_DT, m->dt_width);
     if (m->gate_v || m->gate_b || m->uses_beta) m->bs = next_columns(m, layer, PAL_W_BS, m->heads);
     if (m->gate_b) m->rank_at = next_columns(m, layer, PAL_W_B_RANK, m->rank);
-    plan_extras(m, layer);
+    plan_extras(m, spec, layer);
     m->l2 = true;
     m->l2_kind = spec->kind == PAL_MIXER_GDN ? PAL_L2_EPS : PAL_L2_CLAMP;
     m->scale = inputs & PAL_INPUT_LAM ? 1.0f : 1 / sqrtf((float)m->dk);
@@ -157,12 +166,13 @@ void pal_mixer_plan_make(pal_mixer_plan *m, const pal_model_config *c, const pal
     m->values = spec->heads * spec->dv;
     m->in.in = c->hidden;
     m->uses_dt = inputs & PAL_INPUT_DT;
-    m->uses_g = inputs & (PAL_INPUT_G | PAL_INPUT_GK);
+    m->trapezoid = inputs & PAL_INPUT_LAG;
+    m->uses_g = inputs & (PAL_INPUT_G | PAL_INPUT_GK) && !m->trapezoid;
     m->dt_width = inputs & PAL_INPUT_GK ? m->heads * m->dk : m->heads;
     m->compares = inputs & PAL_INPUT_P;
-    m->uses_beta = inputs & PAL_INPUT_BETA;
+    m->uses_beta = inputs & PAL_INPUT_BETA && !m->trapezoid;
     m->gate_b = inputs & PAL_INPUT_B;
-    m->gate_v = !m->uses_beta && inputs & (PAL_INPUT_DT | PAL_INPUT_G);
+    m->gate_v = !m->uses_beta && !m->trapezoid && inputs & (PAL_INPUT_DT | PAL_INPUT_G);
     switch (spec->kind) {
     case PAL_MIXER_ATTENTION: plan_attention(m, spec, layer); break;
     case PAL_MIXER_CONV: plan_convolution(m, layer); break;
@@ -253,6 +263,7 @@ void pal_mixer_take(pal_mixer_work *w, const pal_mixer_plan *m, int tokens, bool
     w->b = take(arena, T, m->values);
     w->o = take(arena, T, m->values);
     if (m->compares) w->compared = take(arena, T, m->heads * m->dk);
+    if (m->trapezoid) w->beta = take(arena, T, m->heads);
     for (int i = 0; i < m->extras; i++) w->extra[i] = take(arena, T, m->extra[i].width);
     if (!training) return;
     w->d_o = take(arena, T, m->values);

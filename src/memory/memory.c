@@ -105,6 +105,8 @@ const pal_memory_input pal_memory_input_list[PAL_MEMORY_INPUTS] = {
     ROWS(r, PAL_PER_HEAD, PAL_POSITIVE),
     PARAMETER(keep, PAL_PER_ELEMENT, PAL_POSITIVE),
     PARAMETER(drift, PAL_PER_ELEMENT, PAL_NOT_NEGATIVE),
+    ROWS(lag, PAL_PER_HEAD, PAL_ANY),
+    ROWS(turn, PAL_PER_PAIR, PAL_ANY),
 #undef ROWS
 #undef PARAMETER
 };
@@ -115,6 +117,7 @@ int pal_memory_channels(const pal_memory_rule *rule, const pal_memory_shape *s, 
     switch (pal_memory_input_list[__builtin_ctz(input)].width) {
     case PAL_PER_KEY: return s->key_heads * s->dk;
     case PAL_PER_OWN_KEY: return s->heads * s->dk;
+    case PAL_PER_PAIR: return s->heads * ((s->dk + 1) / 2);
     case PAL_PER_VALUE: return s->heads * s->dv;
     case PAL_PER_ELEMENT: return s->heads * s->dv * s->dk;
     default: return s->heads;

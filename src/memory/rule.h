@@ -15,7 +15,8 @@
     X(palimpsa)             \
     X(gla)                  \
     X(longhorn)             \
-    X(delta) X(gdn) X(gdn_app) X(mesa) X(comba) X(kda) X(gdn2) X(rwkv7) X(pkda) X(kdn_iso) X(kdn) X(kla) X(attention)
+    X(delta)                \
+    X(gdn) X(gdn_app) X(mesa) X(comba) X(kda) X(gdn2) X(rwkv7) X(pkda) X(kdn_iso) X(kdn) X(kla) X(mamba3) X(attention)
 
 /* What some tokens did to one head. `mean` is mu, or S or G where a rule has no mu. */
 enum { PAL_CHANGE_SAMPLE = 256 };
@@ -101,16 +102,24 @@ void pal_memory_head(const pal_memory_rule *rule, const pal_memory_shape *shape,
                      float *importance);
 
 /* Every input, by bit number: where it and its gradient sit, how wide it is, and what its numbers may be. */
-typedef enum { PAL_PER_HEAD, PAL_PER_KEY, PAL_PER_OWN_KEY, PAL_PER_VALUE, PAL_PER_ELEMENT } pal_memory_width;
+typedef enum {
+    PAL_PER_HEAD,
+    PAL_PER_KEY,
+    PAL_PER_OWN_KEY,
+    PAL_PER_PAIR,
+    PAL_PER_VALUE,
+    PAL_PER_ELEMENT
+} pal_memory_width;
 typedef enum { PAL_ANY, PAL_NOT_NEGATIVE, PAL_NOT_POSITIVE, PAL_POSITIVE } pal_memory_range;
 typedef struct pal_memory_input {
     const char *name;
     size_t input, gradient; /* offsets in pal_memory_inputs and pal_memory_gradients */
     bool parameter;         /* a plain pointer; otherwise a view of token rows */
-    pal_memory_width width; /* PER_KEY: (key_heads*dk); PER_OWN_KEY: (H*dk); PER_ELEMENT: (H*dk*dv) */
+    pal_memory_width width; /* PER_KEY: (key_heads*dk); PER_OWN_KEY: (H*dk); PER_PAIR: of keys, (H*((dk+1)/2));
+                               PER_ELEMENT: (H*dk*dv) */
     pal_memory_range range;
 } pal_memory_input;
-enum { PAL_MEMORY_INPUTS = 21 };
+enum { PAL_MEMORY_INPUTS = 23 };
 extern const pal_memory_input pal_memory_input_list[PAL_MEMORY_INPUTS];
 
 static inline pal_const_view *pal_memory_input_rows(pal_memory_inputs *in, int input) {

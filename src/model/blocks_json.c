@@ -107,12 +107,29 @@ static void read_multipliers(reader *r, const json_t *object, pal_mixer_spec *m)
 }
 
 static void read_mixer(reader *r, const json_t *object, pal_mixer_spec *m) {
-    static const char *const known[] = { "kind",           "rule",        "mesa_tolerance",  "heads",
-                                         "key_heads",      "state_size",  "head_dim",        "conv",
-                                         "rank",           "proj_bias",   "conv_bias",       "tiled",
-                                         "norm",           "norm_groups", "time_step_limit", "scale",
-                                         "rotary",         "qk_norm",     "out_gate",        "in_multipliers",
-                                         "out_multiplier", NULL };
+    static const char *const known[] = { "kind",
+                                         "rule",
+                                         "mesa_tolerance",
+                                         "heads",
+                                         "key_heads",
+                                         "state_size",
+                                         "head_dim",
+                                         "conv",
+                                         "rank",
+                                         "proj_bias",
+                                         "conv_bias",
+                                         "tiled",
+                                         "norm",
+                                         "norm_groups",
+                                         "time_step_limit",
+                                         "scale",
+                                         "rotary",
+                                         "qk_norm",
+                                         "out_gate",
+                                         "in_multipliers",
+                                         "out_multiplier",
+                                         "softplus_rate",
+                                         NULL };
     const char *kinds[PAL_MIXERS];
     if (!json_is_object(object)) {
         refuse(r, "", "an object");
@@ -125,6 +142,7 @@ static void read_mixer(reader *r, const json_t *object, pal_mixer_spec *m) {
     *m = pal_mixer_spec_of((pal_mixer)kind);
     read_rule(r, object, m);
     m->mesa_tolerance = real(r, object, "mesa_tolerance", 0);
+    m->softplus_rate = boolean(r, object, "softplus_rate", false);
     m->heads = whole(r, object, "heads", 1, 1);
     m->key_heads = whole(r, object, "key_heads", 1, m->heads);
     m->dv = whole(r, object, "head_dim", 1, -1);
@@ -271,6 +289,7 @@ static json_t *mixer_json(const pal_mixer_spec *m) {
     if (kind->taps) pal_json_set(to, "conv", json_integer(m->conv));
     if (!kind->rule && strcmp(m->rule, "palimpsa") != 0) pal_json_set(to, "rule", json_string(m->rule));
     put_real(to, "mesa_tolerance", m->mesa_tolerance);
+    if (strcmp(m->rule, "mamba3") == 0) pal_json_set(to, "softplus_rate", json_boolean(m->softplus_rate));
     if (m->rank) pal_json_set(to, "rank", json_integer(m->rank));
     if (m->kind == PAL_MIXER_M) {
         pal_json_set(to, "conv_bias", json_boolean(m->conv_bias));

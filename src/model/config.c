@@ -297,6 +297,9 @@ static pal_status check_mixer(const pal_model_config *c, const pal_mixer_spec *m
     if (m->mesa_tolerance > 0 && strcmp(m->rule, "mesa") != 0)
         return pal_fail(err, PAL_E_ARGUMENT, "configuration: mesa_tolerance is for rule mesa, found rule '%s'",
                         m->rule);
+    if (m->softplus_rate && strcmp(m->rule, "mamba3") != 0)
+        return pal_fail(err, PAL_E_ARGUMENT, "configuration: softplus_rate is for rule mamba3, found rule '%s'",
+                        m->rule);
     return PAL_OK;
 }
 

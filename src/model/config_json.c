@@ -127,6 +127,7 @@ static void read_metaplasticity(reader *r) {
         else strcpy(m->rule, json_string_value(rule));
     }
     m->mesa_tolerance = read_real(r, r->mixer, "mesa_tolerance", 0);
+    m->softplus_rate = read_bool(r, r->mixer, "softplus_rate", false);
     if (!list) return;
     c->listed = true;
     if (!json_is_array(list)) refuse(r, "metaplastic_layers", "a list of layer numbers");

@@ -48,6 +48,8 @@ static void write_metaplasticity(json_t *to, const pal_model_config *c) {
     else json_object_del(to, "rule");
     if (m->mesa_tolerance > 0) pal_json_set(to, "mesa_tolerance", json_real(m->mesa_tolerance));
     else json_object_del(to, "mesa_tolerance");
+    if (strcmp(m->rule, "mamba3") == 0) pal_json_set(to, "softplus_rate", json_boolean(m->softplus_rate));
+    else json_object_del(to, "softplus_rate");
     if (!c->listed) return;
     json_t *list = json_array();
     for (int i = 0; i < c->layers; i++)

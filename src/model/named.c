@@ -35,8 +35,8 @@ pal_status pal_named_preset(pal_model_config *config, const char *name, const pa
 }
 
 pal_status pal_refuse_sizes(const char *name, const pal_preset_options *o, pal_error *err) {
-    if (o->rule || o->mesa_tolerance > 0 || o->hidden || o->layers || o->heads || o->head_dim || o->state_size ||
-        o->rank || o->mlp || o->expand_v > 0 || o->recall_init || o->forgetting || o->norm_groups)
+    if (o->rule || o->mesa_tolerance > 0 || o->softplus_rate || o->hidden || o->layers || o->heads || o->head_dim ||
+        o->state_size || o->rank || o->mlp || o->expand_v > 0 || o->recall_init || o->forgetting || o->norm_groups)
         return pal_fail(err, PAL_E_ARGUMENT,
                         "--model %s is a directory: its rule, sizes and initial weights cannot be chosen", name);
     return PAL_OK;

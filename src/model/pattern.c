@@ -42,6 +42,7 @@ static pal_status preset_of(const pattern *p, const char *family, const char *ru
     snprintf(name, sizeof name, "%s%s%s", family, *p->size ? "-" : "", p->size);
     o.rule = rule;
     if (!rule || strcmp(rule, "mesa") != 0) o.mesa_tolerance = 0;
+    if (!rule || strcmp(rule, "mamba3") != 0) o.softplus_rate = false;
     if (!m) o.norm_groups = 0;
     return pal_model_preset(out, name, &o, p->err);
 }

@@ -221,6 +221,7 @@ pal_status pal_model_preset(pal_model_config *c, const char *name, const pal_pre
         m->rank = chosen(o->rank, pal_count_of(ceil(c->hidden / 16.0)));
     if ((st = choose_rule(c, name, o->rule, err))) return st;
     m->mesa_tolerance = o->mesa_tolerance;
+    m->softplus_rate = o->softplus_rate;
     if (o->norm_groups) m->norm_groups = o->norm_groups;
     if ((st = choose_forgetting(c, name, o->forgetting, err))) return st;
     return pal_model_config_check(c, err);

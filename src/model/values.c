@@ -151,7 +151,8 @@ static uint64_t mix_mixer(uint64_t hash, const pal_model_config *c) {
     const double reals[] = { c->norm_eps,    c->rope_theta, m->dt_low,        m->dt_high,
                              m->norm_groups, m->key_heads,  m->mesa_tolerance };
     /* Exact solving leaves fingerprints as they were before there was a choice. */
-    return mix_reals(hash, reals, PAL_COUNT(reals) - (m->mesa_tolerance > 0 ? 0 : 1));
+    hash = mix_reals(hash, reals, PAL_COUNT(reals) - (m->mesa_tolerance > 0 ? 0 : 1));
+    return m->softplus_rate ? mix(hash, 1) : hash;
 }
 
 /* Of a list of blocks: every number of it. A field that is 0 by default and comes later is mixed in only where it is
@@ -169,6 +170,7 @@ static uint64_t mix_blocks(uint64_t hash, const pal_model_config *c) {
                                        m->conv,      m->tiled,         m->norm,      m->norm_groups, m->dt_low,
                                        m->dt_high,   m->scale,         m->rotary,    m->qk_norm,     m->out_gate,
                                        m->out_scale, m->mesa_tolerance };
+            if (m->softplus_rate) hash = mix(hash, 1);
             hash = mix_reals(mix_reals(hash, numbers, PAL_COUNT(numbers)), m->in_scale, PAL_COUNT(m->in_scale));
         }
     }

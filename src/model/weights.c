@@ -16,6 +16,7 @@ typedef enum {
     QUERIES,
     KEYS,
     OWN_KEYS,
+    PAIRS,
     VALUES,
     VALUES_KV,
     KEY,
@@ -64,6 +65,7 @@ static const weight_row mixer_d[] = {
     { "g_proj.weight", PAL_W_GATE, { VALUES, HIDDEN }, PAL_INIT_NORMAL, MATRIX | ADJACENT, 0, "mixer" },
     { "dt_proj.weight", PAL_W_DT, { HEADS, HIDDEN }, PAL_INIT_NORMAL, MATRIX | ADJACENT, BY_HEAD, "mixer" },
     { "dt_proj.weight", PAL_W_DT, { OWN_KEYS, HIDDEN }, PAL_INIT_NORMAL, MATRIX | ADJACENT, PAL_INPUT_GK, "mixer" },
+    { "rate_proj.weight", PAL_W_RATE, { HEADS, HIDDEN }, PAL_INIT_NORMAL, MATRIX | ADJACENT, PAL_INPUT_LAG, "mixer" },
     { "bs_proj.weight", PAL_W_BS, { HEADS, HIDDEN }, PAL_INIT_NORMAL, MATRIX | ADJACENT, GATED, "mixer" },
     { "b_rank_proj.weight",
       PAL_W_B_RANK,
@@ -109,6 +111,7 @@ static const weight_row mixer_d[] = {
       PAL_INPUT_NOISEK,
       "mixer" },
     { "r_proj.weight", PAL_W_R, { HEADS, HIDDEN }, PAL_INIT_NORMAL, MATRIX | ADJACENT, PAL_INPUT_R, "mixer" },
+    { "turn_proj.weight", PAL_W_TURN, { PAIRS, HIDDEN }, PAL_INIT_NORMAL, MATRIX | ADJACENT, PAL_INPUT_TURN, "mixer" },
     { "b_proj.weight", PAL_W_B, { VALUES, RANK }, PAL_INIT_B_PROJ, MATRIX | GATE, IMPORTANCE, "importance" },
     { "o_proj.weight", PAL_W_OUT, { HIDDEN, VALUES }, PAL_INIT_NORMAL, MATRIX, 0, "mixer" },
     { "q_conv1d.weight", PAL_W_CONV, { KEYS, ONE, TAPS }, PAL_INIT_NORMAL, 0, 0, "mixer" },
@@ -225,6 +228,7 @@ static int64_t extent_of(const owner *o, extent e) {
     case QUERIES: return (int64_t)m->heads * m->dk * (m->out_gate ? 2 : 1);
     case KEYS: return keys;
     case OWN_KEYS: return (int64_t)m->heads * m->dk;
+    case PAIRS: return (int64_t)m->heads * ((m->dk + 1) / 2);
     case VALUES: return values;
     case VALUES_KV: return (int64_t)m->key_heads * m->dv;
     case KEY: return m->dk;
@@ -302,8 +306,9 @@ static void add_mixer(builder *b, const owner *o, place at, bool keep_gate) {
     const unsigned inputs = rule ? pal_memory_inputs_of(rule) : 0;
     at.part = pal_config_mixer_prefix(o->c, m);
     for (const weight_row *row = mixers[m->kind]; row->name; row++) {
-        /* a rule that erases under a second key compares the first one as it is */
-        const bool whole = row->id == PAL_W_P_SCALE && inputs & PAL_INPUT_ERASE;
+        /* a rule that erases under a second key compares the first one as it is; a trapezoid's rate is a gate */
+        const bool whole = (row->id == PAL_W_P_SCALE && inputs & PAL_INPUT_ERASE) ||
+                           (row->id == PAL_W_A_LOG && inputs & PAL_INPUT_LAG);
         const bool read = !row->inputs || (row->inputs & inputs && !whole);
         if (!read && !((row->flags & GATE) && keep_gate)) continue;
         if ((row->flags & BIAS_PROJ && !m->proj_bias) || (row->flags & BIAS_CONV && !m->conv_bias)) continue;

@@ -10,6 +10,7 @@ static pal_status plan(const pal_train_settings *o, pal_model_config *config, pa
     const pal_preset_options options = { .task = o->task,
                                          .rule = o->rule,
                                          .mesa_tolerance = o->mesa_tolerance,
+                                         .softplus_rate = o->softplus_rate,
                                          .vocab = o->vocab,
                                          .hidden = o->hidden,
                                          .layers = o->layers,
@@ -63,8 +64,8 @@ pal_status pal_run_make_model(const pal_run *r, const pal_train_settings *s, pal
     const char *from = s->weights ? s->weights : s->model;
     const pal_optimiser_options which = { .freeze = s->freeze, .train_only = s->train_only };
     if ((st = pal_run_check_vocabulary(s, config.vocab, s->vocab, err)) ||
-        (st = pal_model_open_partly(model, from, pal_run_trains_partly(s) ? pal_optimiser_trains : NULL,
-                                    &which, r->cx, err)))
+        (st = pal_model_open_partly(model, from, pal_run_trains_partly(s) ? pal_optimiser_trains : NULL, &which, r->cx,
+                                    err)))
         return st;
     pal_run_tell(r, "weights from the directory %s", from);
     return PAL_OK;

@@ -60,9 +60,11 @@ static const option_row of_model[] = {
       "palimpsa-d, palimpsa-m, gated-deltanet, transformer, ...; with -wo-meta, without "
       "importance; layers by a pattern, palimpsa-m:3,attention+mlp:1; or a model directory",
       0 },
-    { "rule", PAL_OPTION_TEXT, AT(rule), "RULE", "memory rule on the D backbone: longhorn, gdn, kda, kla, ...", 0 },
+    { "rule", PAL_OPTION_TEXT, AT(rule), "RULE", "memory rule on the D backbone: longhorn, gdn, kda, mamba3, ...", 0 },
     { "mesa-tolerance", PAL_OPTION_FLOAT, AT(mesa_tolerance), "X",
       "with --rule mesa: solve by conjugate gradient to this residual (default 0: exactly)", 0 },
+    { "softplus-rate", PAL_OPTION_FLAG, AT(softplus_rate), NULL,
+      "with --rule mamba3: forget at the rate softplus(x), as its first version did, not 1 + x or 1/(1 - x)", 0 },
     { "vocab", PAL_OPTION_INT, AT(vocab), "V", "vocabulary size (default 8192; text: the tokenizer's)", POSITIVE },
     { "hidden", PAL_OPTION_INT, AT(hidden), "D", "model width; this and the sizes below override the preset",
       POSITIVE },

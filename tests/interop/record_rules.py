@@ -2,29 +2,32 @@
 """Records float64 numbers of memory rules from their authors' own plain implementations, for `palimpsa selftest`.
 
     pip download --no-deps fla-core==0.6.0 && unzip fla_core-*.whl -d fla-core       # flash-linear-attention
-    python3 record_rules.py --fla fla-core --kla KLA --kdn KDN ../golden/ops
+    python3 record_rules.py --fla fla-core --kla KLA --kdn KDN --mamba MAMBA ../golden/ops
 
-KLA and KDN are checkouts of vaisakh-shaj/kalman-linear-attention and ngocbh/kalman-delta-networks; rules of a source that is
-not given are left out. The authors' functions compute in float32: their files are read with float64 in its place. Where an
+KLA, KDN and MAMBA are checkouts of vaisakh-shaj/kalman-linear-attention, ngocbh/kalman-delta-networks and state-spaces/mamba; rules of a
+source that is not given are left out. Mamba-3 is written here from the equations of its paper (arXiv 2603.15569), and compared with the
+reference in MAMBA's tests. The authors' functions compute in float32: their files are read with float64 in its place. Where an
 author's recurrent and chunked form differ, the form that the fused kernel has is recorded. Both differences and what is
 recorded are printed. It needs torch and einops.
 """
 import argparse
 import json
+import math
 import pathlib
 import struct
 import types
+import typing
 import zlib
 
 import torch
 
 torch.set_default_dtype(torch.float64)
-PER_HEAD, PER_KEY, PER_VALUE = "head", "key", "value"
+PER_HEAD, PER_KEY, PER_PAIR, PER_VALUE = "head", "key", "pair", "value"
 # name: width, lowest and highest number; None: normal
 ROWS = {"q": (PER_KEY, None), "k": (PER_KEY, None), "v": (PER_VALUE, None), "b": (PER_VALUE, (0.05, 2)), "beta": (PER_HEAD, (0, 1)),
         "g": (PER_HEAD, (-0.7, 0)), "gk": (PER_KEY, (-0.7, 0)), "p": (PER_KEY, None), "erase": (PER_KEY, (0, 1)), "write": (PER_VALUE, (0, 1)),
         "gp": (PER_HEAD, (-0.7, 0)), "betap": (PER_HEAD, (0, 1)), "noise": (PER_HEAD, (0.01, 0.5)), "noisek": (PER_KEY, (0.01, 0.5)),
-        "r": (PER_HEAD, (0.3, 1))}
+        "r": (PER_HEAD, (0.3, 1)), "lag": (PER_HEAD, (0.3, 1)), "turn": (PER_PAIR, (-0.8, 0.8))}
 PARAMETERS = {"Ip": (0.5, 2), "keep": (0.5, 1), "drift": (0.01, 0.3)}
 
 
@@ -117,6 +120,46 @@ def kla_rules(folder):
     return {"kla": ("q k v b Ip keep drift", "mu I", run, {})}
 
 
+def turned_by(x, angle):
+    """Channels 2p and 2p+1 of [..., K] turned by angle[..., p]; an odd last channel stays."""
+    pairs = x.shape[-1] // 2
+    first, second, c, s = x[..., 0:2 * pairs:2], x[..., 1:2 * pairs:2], angle[..., :pairs].cos(), angle[..., :pairs].sin()
+    both = torch.stack((c * first - s * second, s * first + c * second), -1).flatten(-2)
+    return torch.cat((both, x[..., 2 * pairs:]), -1)
+
+
+def mamba3_rules(folder):
+    """The recurrence of the paper: angles add up, keys and queries turn by their sum, and the state never turns. With dt, lambda and A of
+    the paper, g = A dt, beta = lambda dt and lag = (1 - lambda) dt. A state counts its angle from its last token: it is turned back."""
+    def run(x, s, scale):
+        H, K, V = x["k"].shape[2], x["k"].shape[3], x["v"].shape[3]
+        S = s[0] if s[0] is not None else torch.zeros(1, H, V, K)
+        last = s[1] if s[1] is not None else torch.zeros(1, H, K + V)
+        last_k, last_v, angle, y = last[..., :K], last[..., K:], torch.zeros(1, H, (K + 1) // 2), []
+        for t in range(x["q"].shape[1]):
+            angle = angle + x["turn"][:, t]
+            q, k, v = turned_by(x["q"][:, t], angle), turned_by(x["k"][:, t], angle), x["v"][:, t]
+            alpha, beta, lag = x["g"][:, t, :, None, None].exp(), x["beta"][:, t, :, None, None], x["lag"][:, t, :, None, None]
+            S = alpha * S + lag * alpha * last_v[..., None] * last_k[..., None, :] + beta * v[..., None] * k[..., None, :]
+            y.append(scale * (S * q[..., None, :]).sum(-1))
+            last_k, last_v = k, v
+        return torch.stack(y, 1), [turned_by(S, -angle[:, :, None]), torch.cat((turned_by(last_k, -angle), last_v), -1)]
+
+    def theirs(x, s, scale):
+        text = (folder / "tests" / "ops" / "triton" / "test_mamba3_siso.py").read_text()
+        text = text[text.index("def mamba3_siso_step_ref"):text.index("def mamba3_siso_fwd_ref")].replace("torch.float32", "torch.float64")
+        space = {"torch": torch, "F": torch.nn.functional, "math": math, "Optional": typing.Optional, "Tuple": typing.Tuple}
+        exec(text, space)
+        H, K = x["k"].shape[2:]
+        dt, pairs, even = x["beta"] + x["lag"], K // 2, lambda z: torch.nn.functional.pad(z, (0, K % 2))  # an odd last channel gets a neighbour
+        states = None if s[0] is None else (torch.zeros(1, H, pairs), even(s[0]), even(s[1][..., :K]), s[1][..., K:])
+        y, (angle, S, k, v) = space["mamba3_siso_step_ref"](
+            scale * even(x["q"]), even(x["k"]), x["v"], x["g"].mT, dt.mT, (x["beta"] / x["lag"]).log().mT, torch.zeros(H, K + K % 2),
+            torch.zeros(H, K + K % 2), (x["turn"][..., :pairs] / (math.pi * dt[..., None])).atanh(), Input_States=states)
+        return y, [turned_by(S[..., :K], -angle[:, :, None]), torch.cat((turned_by(k[..., :K], -angle), v), -1)]
+    return {"mamba3": ("q k v g beta lag turn", "S last", run, {"step": theirs} if folder else {})}
+
+
 def make(inputs, parts, T, B, H, dk, dv, cu, initial, seed):
     """Inputs as float32 numbers: keys of about unit length, positive second parts."""
     rng = torch.Generator().manual_seed(seed)
@@ -127,16 +170,16 @@ def make(inputs, parts, T, B, H, dk, dv, cu, initial, seed):
             x[name] = uniform((H,) if name == "Ip" else (H, dk, dv), *PARAMETERS[name])
             continue
         width, limits = ROWS[name]
-        shape = (B, T, H) + {PER_HEAD: (), PER_KEY: (dk,), PER_VALUE: (dv,)}[width]
+        shape = (B, T, H) + {PER_HEAD: (), PER_KEY: (dk,), PER_PAIR: ((dk + 1) // 2,), PER_VALUE: (dv,)}[width]
         x[name] = torch.randn(shape, generator=rng) if limits is None else uniform(shape, *limits)
         if name in "kp":
             x[name] *= uniform((B, T, H, 1), 0.6, 1.2) / x[name].norm(dim=-1, keepdim=True)
     sequences = len(cu) - 1 if cu else B
-    shapes = {"S": (H, dv, dk), "mu": (H, dv, dk), "I": (H, dv, dk), "A": (H, dk), "var": (H, dk)}
+    shapes = {"S": (H, dv, dk), "mu": (H, dv, dk), "I": (H, dv, dk), "A": (H, dk), "var": (H, dk), "last": (H, dk + dv)}
     if "noise" in x:
         shapes["var"] = (H,)
     normal = lambda shape: torch.randn(shape, generator=rng)
-    given = {f"{part}0": normal((sequences, *shapes[part])) if part in ("S", "mu") else uniform((sequences, *shapes[part]), 0.2, 2.2)
+    given = {f"{part}0": normal((sequences, *shapes[part])) if part in ("S", "mu", "last") else uniform((sequences, *shapes[part]), 0.2, 2.2)
              for part in parts.split()} if initial else {}
     above = {f"d{part}_T": normal((sequences, *shapes[part])) for part in parts.split()} if initial else {}
     above["dy"] = normal((B, T, H, dv))
@@ -193,7 +236,7 @@ def record(name, rule, case, source, folder):
 
 def main():
     parser = argparse.ArgumentParser()
-    for source in ("fla", "kla", "kdn"):
+    for source in ("fla", "kla", "kdn", "mamba"):
         parser.add_argument(f"--{source}", type=pathlib.Path)
     parser.add_argument("folder", type=pathlib.Path)
     arguments = parser.parse_args()
@@ -206,6 +249,7 @@ def main():
         found |= {name: (rule, "kalman-linear-attention cb2a550") for name, rule in kla_rules(arguments.kla).items()}
     if arguments.kdn:
         found |= {name: (rule, "kalman-delta-networks 60aca3a") for name, rule in kdn_rules(arguments.kdn).items()}
+    found |= {name: (rule, "arXiv 2603.15569, equations") for name, rule in mamba3_rules(arguments.mamba).items()}
     cases = [dict(name="init", B=2, T=13, H=2, dk=8, dv=6, initial=True),
              dict(name="packed", B=1, T=45, H=2, dk=5, dv=7, initial=False, cu=[0, 1, 4, 9, 45])]
     for name, (rule, source) in found.items():

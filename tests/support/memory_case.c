@@ -32,6 +32,8 @@ const memory_field memory_fields[MEMORY_INPUTS] = {
     [MEMORY_R] = ROWS(r, 0.3, 1),
     [MEMORY_KEEP] = PARAMETER(keep, 0.5, 1),
     [MEMORY_DRIFT] = PARAMETER(drift, 0, 0.3),
+    [MEMORY_LAG] = ROWS(lag, 0, 1),
+    [MEMORY_TURN] = ROWS(turn, -2, 2),
 };
 static_assert((int)MEMORY_INPUTS == (int)PAL_MEMORY_INPUTS, "an input is missing here");
 

@@ -30,6 +30,8 @@ enum {
     MEMORY_R,
     MEMORY_KEEP,
     MEMORY_DRIFT,
+    MEMORY_LAG,
+    MEMORY_TURN,
     MEMORY_INPUTS
 };
 

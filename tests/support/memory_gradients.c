@@ -82,6 +82,7 @@ static size_t head_width(const memory_case *c, int input) {
     switch (pal_memory_input_list[input].width) {
     case PAL_PER_KEY:
     case PAL_PER_OWN_KEY: return (size_t)c->shape.dk;
+    case PAL_PER_PAIR: return ((size_t)c->shape.dk + 1) / 2;
     case PAL_PER_VALUE: return (size_t)c->shape.dv;
     case PAL_PER_ELEMENT: return (size_t)c->shape.dv * (size_t)c->shape.dk;
     default: return 1;

@@ -9,6 +9,7 @@ typedef struct test_kind {
     const char *name, *preset, *task, *rule;
     int hybrid; /* only layer 1 is metaplastic */
     double mesa_tolerance;
+    bool softplus_rate;
     int heads, head_dim, mlp;           /* 0: as in the other kinds */
     void (*blocks)(pal_model_config *); /* a list of blocks instead of a preset */
 } test_kind;

@@ -364,6 +364,7 @@ static void run_activation(row_op *o, const pal_context *cx, pal_activation f) {
 static void run_silu(row_op *o, const pal_context *cx) { run_activation(o, cx, PAL_SILU); }
 static void run_sigmoid(row_op *o, const pal_context *cx) { run_activation(o, cx, PAL_SIGMOID); }
 static void run_softplus(row_op *o, const pal_context *cx) { run_activation(o, cx, PAL_SOFTPLUS); }
+static void run_rational(row_op *o, const pal_context *cx) { run_activation(o, cx, PAL_RATIONAL); }
 
 /* Without forward, which would write y again, and without a bias. */
 static void activation_backward(row_op *o, const pal_context *cx, pal_activation f) {
@@ -374,6 +375,7 @@ static void activation_backward(row_op *o, const pal_context *cx, pal_activation
 }
 static void sigmoid_backward(row_op *o, const pal_context *cx) { activation_backward(o, cx, PAL_SIGMOID); }
 static void softplus_backward(row_op *o, const pal_context *cx) { activation_backward(o, cx, PAL_SOFTPLUS); }
+static void rational_backward(row_op *o, const pal_context *cx) { activation_backward(o, cx, PAL_RATIONAL); }
 
 static void make_swiglu(row_op *o, size_t rows, int width) {
     static const char *const names[] = { "gate", "up", "dy", "y", "dgate", "dup" };
@@ -524,6 +526,12 @@ const row_kind row_kinds[] = {
       { { "y", "x" }, { "dx", "dy" }, { "dx", "y" } },
       1,
       .backward_from_output = softplus_backward },
+    { "rational",
+      make_activation,
+      run_rational,
+      { { "y", "x" }, { "dx", "dy" }, { "dx", "y" } },
+      1,
+      .backward_from_output = rational_backward },
     { "swiglu",
       make_swiglu,
       run_swiglu,

@@ -308,8 +308,28 @@ static void tiled_heads_are_others_in_another_order(void **state) {
     pal_context_free(cx);
 }
 
+static void softplus_rate_survives_json_and_needs_its_rule(void **state) {
+    (void)state;
+    pal_model_config c, back;
+    pal_error err;
+    const char *const names[] = { "palimpsa-d", "mamba3:1,mlp" };
+    for (int i = 0; i < 4; i++) {
+        const pal_preset_options o = { .task = "text", .rule = i < 2 ? "mamba3" : NULL, .softplus_rate = i % 2 };
+        if (pal_model_preset(&c, names[i / 2], &o, &err)) fail_msg("%s", err.text);
+        json_t *json = pal_config_write(&c, NULL);
+        if (pal_config_read(&back, json, NULL, "test", &err)) fail_msg("%s", err.text);
+        assert_int_equal(back.block[0].mixer[0].softplus_rate, i % 2);
+        assert_memory_equal(&c, &back, sizeof c);
+        json_decref(json);
+    }
+    const pal_preset_options o = { .task = "text", .softplus_rate = true };
+    assert_int_equal(pal_model_preset(&c, "palimpsa-d", &o, &err), PAL_E_ARGUMENT);
+    assert_non_null(strstr(err.text, "softplus_rate is for rule mamba3"));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(softplus_rate_survives_json_and_needs_its_rule),
         cmocka_unit_test(patterns_name_layers),
         cmocka_unit_test(wrong_patterns_get_one_sentence),
         cmocka_unit_test(lists_survive_json),

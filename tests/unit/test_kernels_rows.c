@@ -290,7 +290,7 @@ static void activations_hold_at_the_ends(void **state) {
     for (int i = 0; i < N; i++) x[i] = (float)(i - MIDDLE) * 0.06f, dy[i] = 1;
     for (TEST_LEVELS(level)) {
         pal_context *cx = test_context(1, pal_cpu_level_name(level));
-        for (pal_activation f = PAL_SILU; f <= PAL_SOFTPLUS; f++) {
+        for (pal_activation f = PAL_SILU; f <= PAL_RATIONAL; f++) {
             const pal_activation_args a = {
                 .rows = 1, .width = N, .kind = f, .x = { x, N }, .y = { y, N }, .dy = { dy, N }, .dx = { dx, N }
             };
@@ -298,10 +298,16 @@ static void activations_hold_at_the_ends(void **state) {
             pal_activate_backward(cx, &a, NULL);
             for (int i = 0; i < N; i++) {
                 const double v = (double)x[i], e = exp(-fabs(v)), sig = (v >= 0 ? 1 : e) / (1 + e);
-                const double value = f == PAL_SILU ? v * sig : f == PAL_SIGMOID ? sig : fmax(v, 0) + log1p(e);
-                const double slope = f == PAL_SILU      ? sig * (1 + v * (1 - sig))
-                                     : f == PAL_SIGMOID ? sig * (1 - sig)
-                                                        : sig;
+                const double value = f == PAL_SILU       ? v * sig
+                                     : f == PAL_SIGMOID  ? sig
+                                     : f == PAL_SOFTPLUS ? fmax(v, 0) + log1p(e)
+                                     : v < 0             ? 1 / (1 - v)
+                                                         : 1 + v;
+                const double slope = f == PAL_SILU       ? sig * (1 + v * (1 - sig))
+                                     : f == PAL_SIGMOID  ? sig * (1 - sig)
+                                     : f == PAL_SOFTPLUS ? sig
+                                     : v < 0             ? 1 / ((1 - v) * (1 - v))
+                                                         : 1;
                 /* relative, down to where f32 has no normal numbers; slopes that come from y keep y's own error */
                 if (!(fabs((double)y[i] - value) <= 1e-6 * fabs(value) + 2e-36))
                     fail_msg("level %d, f %d: f(%g) = %g, expected %g", (int)level, (int)f, v, (double)y[i], value);

@@ -2,7 +2,8 @@
 """Memory rules on NumPy arrays.
 
 Arrays are float32: rows of tokens [B, T, ...], or packed [T, ...] with `cu_seqlens`, where sequence n owns tokens
-cu_seqlens[n] .. cu_seqlens[n+1]-1. After that: q, k [key_heads, dk], v, b, write [H, dv], gk, p, erase, noisek [H, dk], others [H];
+cu_seqlens[n] .. cu_seqlens[n+1]-1. After that: q, k [key_heads, dk], v, b, write [H, dv], gk, p, erase, noisek [H, dk], turn [H, (dk + 1) // 2],
+others [H];
 parameters A, Ip [H], lam [H, dk], keep and drift [H, dk, dv]. `inputs` names what a rule reads. Attention's q has H heads and its v
 key_heads. Views whose channels lie together are read where they are.
 """
@@ -17,7 +18,7 @@ from .state import State, aligned, find, part_names, rules
 
 __all__ = ["State", "Tape", "backward", "forward", "has_variance", "inputs", "part_names", "rules", "step", "summary"]
 
-ROWS = ("q", "k", "v", "b", "beta", "dt", "g", "gk", "p", "erase", "write", "gp", "betap", "noise", "noisek", "r")
+ROWS = ("q", "k", "v", "b", "beta", "dt", "g", "gk", "p", "erase", "write", "gp", "betap", "noise", "noisek", "r", "lag", "turn")
 PARAMETERS = ("A", "Ip", "lam", "keep", "drift")
 _BITS = {name: getattr(lib, f"PAL_INPUT_{name.upper()}") for name in (*ROWS, *PARAMETERS)}
 
@@ -27,7 +28,7 @@ def input_shapes(rule: str, heads: Any, key_heads: Any, dk: Any, dv: Any) -> dic
     attends = rule == "attention"
     own, value, element = (heads, dk), (heads, dv), (heads, dk, dv)
     shapes = {"q": own if attends else (key_heads, dk), "k": (key_heads, dk), "v": (key_heads, dv) if attends else value, "b": value,
-              "write": value, "gk": own, "p": own, "erase": own, "noisek": own, "lam": own, "keep": element, "drift": element}
+              "write": value, "gk": own, "p": own, "erase": own, "noisek": own, "turn": (heads, (dk + 1) // 2), "lam": own, "keep": element, "drift": element}
     return {name: shapes.get(name, (heads,)) for name in _BITS}
 
 

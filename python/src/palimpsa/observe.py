@@ -221,7 +221,7 @@ def observe(model: Model, ids: np.ndarray) -> Observation:
             state = work.state()
             work.read(state, tokens)
             for layer in made:
-                if layer.rule in ("attention", "none"):
+                if layer.rule == "attention":
                     continue
                 parts = state_parts(model, state, layer.layer)
                 layer.importance = parts.pop("I", None)

@@ -56,8 +56,8 @@ _PART_SIZES = _part_sizes()
 
 
 def part_shape(rule: str, part: int, heads: Any, dk: Any, dv: Any) -> tuple[Any, ...]:
-    """Of one sequence: a matrix [H, dv, dk], mesa's H [H, dk, dk], or numbers that all values share, [H, dk] or [H]."""
-    return {15: (heads, dv, dk), 9: (heads, dk, dk), 3: (heads, dk), 1: (heads,)}[_PART_SIZES[rule, part]]
+    """Of one sequence: a matrix [H, dv, dk], mesa's H [H, dk, dk], numbers that all values share, [H, dk] or [H], or a key and a value, [H, dk + dv]."""
+    return {15: (heads, dv, dk), 8: (heads, dk + dv), 9: (heads, dk, dk), 3: (heads, dk), 1: (heads,)}[_PART_SIZES[rule, part]]
 
 
 _INFINITE = float("inf")
@@ -78,7 +78,7 @@ class State:
 
     `parts` are what a memory means, as new arrays with sequences first: palimpsa `mu` and `I` [N, H, dv, dk], mesa `H` [N, H, dk, dk]
     and `G` [N, H, dv, dk], attention `K` and `V` [N, key_heads, context, d], kla `mu` and `I`, others `S` [N, H, dv, dk], with pkda's `A`
-    and kdn's `var` [N, H, dk] and kdn_iso's `var` [N, H].
+    and kdn's `var` [N, H, dk], kdn_iso's `var` [N, H] and mamba3's `last` [N, H, dk + dv].
     """
 
     def __init__(self, rule: str, sequences: int, heads: int, dk: int, dv: int, *, key_heads: int | None = None, context: int = 0,

@@ -227,6 +227,14 @@ def kla(q: Tensor, k: Tensor, v: Tensor, b: Tensor, Ip: Tensor, keep: Tensor, dr
                   output_final_state=output_final_state, cu_seqlens=cu_seqlens, return_variance=return_variance)
 
 
+def mamba3(q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Tensor, lag: Tensor, turn: Tensor, scale: float | None = None, initial_state:
+           tuple[Tensor, Tensor] | None = None, output_final_state: bool = False, cu_seqlens: Tensor | None = None) -> Any:
+    """Mamba-3: beta is the factor of what a token writes, lag that of the token before, which is written once more, and turn [B, T, H,
+    (K + 1) // 2] the angle of each pair of key channels. A state is (S, last): the last key and value lie side by side."""
+    return memory("mamba3", q, k, v, g=g, beta=beta, lag=lag, turn=turn, scale=scale, initial_state=initial_state,
+                  output_final_state=output_final_state, cu_seqlens=cu_seqlens)
+
+
 def attention(q: Tensor, k: Tensor, v: Tensor, scale: float | None = None, cu_seqlens: Tensor | None = None) -> Tensor:
     """Causal softmax attention; keys and values may have fewer heads than queries."""
     return memory("attention", q, k, v, scale=scale, cu_seqlens=cu_seqlens)

@@ -115,7 +115,7 @@ class _Mixer(nn.Module):
     """What both backbones share: heads with a memory, its gates and parameters."""
 
     def __init__(self, hidden_size: int, heads: int, dk: int, dv: int, rule: str, rank: int | str, unused_gate: bool, norm_eps: float,
-                 initializer_range: float, finetuning: bool, mesa_tolerance: float) -> None:
+                 initializer_range: float, finetuning: bool, mesa_tolerance: float, softplus_rate: bool = False) -> None:
         super().__init__()
         if rule not in INPUTS or rule == "attention":
             raise ValueError(f"rule is {rule!r}; expected one of {', '.join(r for r in INPUTS if r != 'attention')}")
@@ -123,12 +123,15 @@ class _Mixer(nn.Module):
             raise ValueError(f"beta_step_rank is {rank!r}; expected 'auto' or a whole number from 1 on")
         self.hidden_size, self.heads, self.dk, self.dv, self.rule = hidden_size, heads, dk, dv, rule
         self.norm_eps, self.initializer_range, self.finetuning, self.mesa_tolerance = norm_eps, initializer_range, finetuning, mesa_tolerance
+        self.softplus_rate = softplus_rate
         self.rank = math.ceil(hidden_size / 16) if rank == "auto" else rank
         reads = self.reads = INPUTS[rule]
         self.forgets = any(name in reads for name in ("dt", "g", "gk"))
         self.steps = heads * dk if "gk" in reads else heads  # time steps of a token
         if self.forgets:
-            self.A_log, self.dt_bias = nn.Parameter(torch.empty(heads)), nn.Parameter(torch.empty(self.steps))
+            self.dt_bias = nn.Parameter(torch.empty(self.steps))
+            if "lag" not in reads:
+                self.A_log = nn.Parameter(torch.empty(heads))
         self.D = nn.Parameter(torch.empty(heads))
         if "p" in reads and "erase" not in reads:
             self.p_scale = nn.Parameter(torch.empty(heads))
@@ -171,6 +174,13 @@ class _Mixer(nn.Module):
         if "r" in made:
             made["r"] = made["r"] + 1e-4
         return made
+
+    def trapezoid(self, x: Tensor, dt: Tensor) -> dict[str, Tensor]:
+        """Mamba-3's gates: rates times a time step, whose writing is divided between this token and the next."""
+        rate, turn = _wide(self.rate_proj(x)), _wide(self.turn_proj(x)).unflatten(-1, (self.heads, -1))
+        rate = F.softplus(rate) if self.softplus_rate else torch.where(rate < 0, 1 / (1 - rate.clamp(max=0)), 1 + rate)
+        lag = dt * (1 - torch.sigmoid(_wide(self.bs_proj(x))))
+        return {"g": -dt * (rate + 1e-4), "lag": lag, "beta": dt - lag, "turn": dt[..., None] * math.pi * (2 * torch.sigmoid(turn) - 1)}
 
     def freeze(self) -> None:
         """No gradients for the prior, which is not trained, and for a gate of importance that the rule does not read."""
@@ -262,17 +272,20 @@ class PalimpsaD(_Mixer):
 
     def __init__(self, hidden_size: int, num_heads: int, head_dim: int, *, expand_k: float = 1.0, expand_v: float = 1.0, conv_size: int = 4,
                  beta_step_rank: int | str = "auto", metaplasticity: bool = True, rule: str = "palimpsa", unused_gate: bool | None = None,
-                 norm_eps: float = 1e-6, initializer_range: float = 0.02, finetuning: bool = False, mesa_tolerance: float = 0.0) -> None:
+                 norm_eps: float = 1e-6, initializer_range: float = 0.02, finetuning: bool = False, mesa_tolerance: float = 0.0,
+                 softplus_rate: bool = False) -> None:
         plain = rule == "palimpsa" and not metaplasticity
         _check_sizes(hidden_size=hidden_size, num_heads=num_heads, conv_size=conv_size, head_dim=head_dim, keys=head_dim * expand_k,
                      values=head_dim * expand_v)
         super().__init__(hidden_size, num_heads, int(head_dim * expand_k), int(head_dim * expand_v), "gla" if plain else rule, beta_step_rank,
-                         plain if unused_gate is None else unused_gate, norm_eps, initializer_range, finetuning, mesa_tolerance)
+                         plain if unused_gate is None else unused_gate, norm_eps, initializer_range, finetuning, mesa_tolerance, softplus_rate)
         keys, values = num_heads * self.dk, num_heads * self.dv
         self.q_proj, self.k_proj = (nn.Linear(hidden_size, keys, bias=False) for _ in range(2))
         self.v_proj, self.g_proj = (nn.Linear(hidden_size, values, bias=False) for _ in range(2))
         if self.forgets:
             self.dt_proj = nn.Linear(hidden_size, self.steps, bias=False)
+        if "lag" in self.reads:
+            self.rate_proj, self.turn_proj = (nn.Linear(hidden_size, num_heads * n, bias=False) for n in (1, (self.dk + 1) // 2))
         if any(name in self.reads for name in ("dt", "g", "beta", "b")):
             self.bs_proj = nn.Linear(hidden_size, num_heads, bias=False)
         self.q_conv1d, self.k_conv1d = (ShortConvolution(keys, conv_size) for _ in range(2))
@@ -291,8 +304,11 @@ class PalimpsaD(_Mixer):
             gates["beta"] = torch.sigmoid(self.bs_proj(x))
         if self.forgets:
             dt = F.softplus(_wide(self.dt_proj(x)) + _wide(self.dt_bias))
-            A = torch.exp(_wide(self.A_log))
-            gates |= {"gk": -A[:, None] * dt.unflatten(-1, (self.heads, -1))} if "gk" in self.reads else {"dt": dt, "g": -A * dt}
+            if "lag" in self.reads:
+                gates |= self.trapezoid(x, dt)
+            else:
+                A = torch.exp(_wide(self.A_log))
+                gates |= {"gk": -A[:, None] * dt.unflatten(-1, (self.heads, -1))} if "gk" in self.reads else {"dt": dt, "g": -A * dt}
         if "b" in self.reads:
             gates["b"] = self.importance(x, gates["beta"])
         v = value * gates["beta"][..., None] if self.gates_value else value

@@ -77,6 +77,7 @@ class PalimpsaConfig(_Config):
     conv_size: int = 4
     rule: str = "palimpsa"
     mesa_tolerance: float = 0.0
+    softplus_rate: bool = False
     intermediate_size: int | None = None
     hidden_ratio: float = 4
     hidden_act: str = "swish"
@@ -97,7 +98,7 @@ class PalimpsaConfig(_Config):
         return PalimpsaD(self.hidden_size, self.num_heads, self.head_dim, expand_k=self.expand_k, expand_v=self.expand_v, conv_size=self.conv_size,
                          beta_step_rank=self.beta_step_rank, rule=rule, unused_gate=plain and self.metaplastic_layers is None,
                          norm_eps=self.norm_eps, initializer_range=self.initializer_range, finetuning=self.finetuning,
-                         mesa_tolerance=self.mesa_tolerance if rule == "mesa" else 0.0)
+                         mesa_tolerance=self.mesa_tolerance if rule == "mesa" else 0.0, softplus_rate=self.softplus_rate)
 
     def mlp_width(self) -> int:
         return self.intermediate_size or 256 * math.ceil(math.trunc(self.hidden_size * self.hidden_ratio * 2 / 3) / 256)

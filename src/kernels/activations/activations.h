@@ -11,8 +11,9 @@
 /* y = f(x + bias). Backward dx = dy f'(x + bias) and dbias = sum over rows of dx; it reads what is named here:
  *   silu      x sig(x)        x and bias
  *   sigmoid   1/(1+e^-x)      y:  f' = y (1 - y)
- *   softplus  log(1+e^x)      y:  f' = 1 - e^-y */
-typedef enum { PAL_SILU, PAL_SIGMOID, PAL_SOFTPLUS } pal_activation;
+ *   softplus  log(1+e^x)      y:  f' = 1 - e^-y
+ *   rational  1 + x, 1/(1-x) below zero      y:  f' = min(1, y^2) */
+typedef enum { PAL_SILU, PAL_SIGMOID, PAL_SOFTPLUS, PAL_RATIONAL } pal_activation;
 typedef struct pal_activation_args {
     size_t rows;
     int width;

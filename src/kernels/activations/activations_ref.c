@@ -1,9 +1,29 @@
 /* SPDX-License-Identifier: MIT */
 /* The formulas of activations.h. */
+#include <math.h>
 #include <string.h>
 
 #include "base/math.h"
 #include "kernels/activations/activations.h"
+
+static float activation(pal_activation kind, float x) {
+    switch (kind) {
+    case PAL_SILU: return pal_silu(x);
+    case PAL_SIGMOID: return pal_sigmoid(x);
+    case PAL_SOFTPLUS: return pal_softplus(x);
+    default: return x < 0 ? 1 / (1 - x) : 1 + x;
+    }
+}
+
+/* saved: x + bias of silu, y of the others. */
+static float slope_at(pal_activation kind, float saved) {
+    switch (kind) {
+    case PAL_SILU: return pal_silu_slope(saved);
+    case PAL_SIGMOID: return saved * (1.0f - saved);
+    case PAL_SOFTPLUS: return -expm1f(-saved);
+    default: return saved < 1 ? saved * saved : saved - saved + 1; /* NaN stays NaN */
+    }
+}
 
 void pal_activate_rows_ref(const pal_activation_args *a, size_t begin, size_t end) {
     for (size_t t = begin; t < end; t++) {
@@ -11,7 +31,7 @@ void pal_activate_rows_ref(const pal_activation_args *a, size_t begin, size_t en
         float *y = pal_row(a->y, t);
         for (int j = 0; j < a->width; j++) {
             const float in = x[j] + (a->bias ? a->bias[j] : 0.0f);
-            y[j] = a->kind == PAL_SILU ? pal_silu(in) : a->kind == PAL_SIGMOID ? pal_sigmoid(in) : pal_softplus(in);
+            y[j] = activation(a->kind, in);
         }
     }
 }
@@ -22,9 +42,8 @@ void pal_activate_backward_rows_ref(const pal_activation_args *a, size_t begin, 
         const float *saved = a->kind == PAL_SILU ? pal_row_in(a->x, t) : pal_row(a->y, t), *dy = pal_row_in(a->dy, t);
         float *dx = pal_row(a->dx, t);
         for (int j = 0; j < a->width; j++) {
-            const float slope = a->kind == PAL_SILU      ? pal_silu_slope(saved[j] + (a->bias ? a->bias[j] : 0.0f))
-                                : a->kind == PAL_SIGMOID ? saved[j] * (1.0f - saved[j])
-                                                         : -expm1f(-saved[j]);
+            const float in = saved[j] + (a->kind == PAL_SILU && a->bias ? a->bias[j] : 0.0f),
+                        slope = slope_at(a->kind, in);
             dx[j] = dy[j] * slope;
             if (dbias) dbias[j] += dx[j];
         }

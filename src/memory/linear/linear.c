@@ -29,6 +29,7 @@ static size_t carried_floats(const pal_linear_kernels *kernels, const pal_memory
     switch (kernels->carries) {
     case PAL_CARRIES_ONE: return 1;
     case PAL_CARRIES_KEY: return (size_t)s->dk;
+    case PAL_CARRIES_TOKEN: return (size_t)s->dk + (size_t)s->dv;
     case PAL_CARRIES_MATRIX: return matrix_floats(s);
     default: return 0;
     }
@@ -161,7 +162,7 @@ typedef struct {
     float *state;          /* (threads, dk, width) a memory that is not kept, or the gradient of one */
     float *carried;        /* (threads, 2, carried_floats) the same for the second part; and the part itself */
     float *unwanted;       /* (threads, unwanted_floats) gradients without a destination */
-    float *parts[PAL_MEMORY_INPUTS]; /* (T, H, blocks, width) gradients before their sum; NULL: not summed */
+    float *parts[PAL_MEMORY_INPUTS];    /* (T, H, blocks, width) gradients before their sum; NULL: not summed */
     float *elements[PAL_MEMORY_INPUTS]; /* (N, H, dk, dv) gradients of parameters before their sum; NULL: no such */
     float *dIp;                         /* (N, H) */
 } linear_job;
@@ -171,6 +172,7 @@ static size_t row_width(const linear_job *job, const pal_memory_shape *s, int in
     switch (pal_memory_input_list[input].width) {
     case PAL_PER_KEY:
     case PAL_PER_OWN_KEY: return (size_t)s->dk;
+    case PAL_PER_PAIR: return ((size_t)s->dk + 1) / 2;
     case PAL_PER_VALUE: return job->width;
     default: return 1;
     }
@@ -264,6 +266,7 @@ static size_t channel_of(const linear_job *job, const linear_item *item, int inp
     switch (pal_memory_input_list[input].width) {
     case PAL_PER_KEY: return pal_memory_key_head(s, item->h) * (size_t)s->dk;
     case PAL_PER_OWN_KEY: return item->h * (size_t)s->dk;
+    case PAL_PER_PAIR: return item->h * (((size_t)s->dk + 1) / 2);
     case PAL_PER_VALUE: return item->h * (size_t)s->dv + item->v0;
     default: return item->h;
     }

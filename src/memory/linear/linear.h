@@ -31,7 +31,7 @@ typedef struct pal_linear_chunk {
     float *dcarried; /* backward: the gradient of that at the end, replaced by that at the start */
     pal_view y_var;  /* (n, dv) where a rule has it and it was asked for; backward: its gradient, in dy_var */
     pal_const_view dy_var;
-    bool ends;       /* nothing reads S after this chunk: forward may leave anything there */
+    bool ends; /* nothing reads S after this chunk: forward may leave anything there */
 } pal_linear_chunk;
 
 /* S (dk, ld) goes from the start of the chunk to its end; y (n, dv). */
@@ -45,8 +45,9 @@ typedef void pal_linear_step_fn(const pal_linear_chunk *c, float *S, size_t ld, 
 
 struct pal_linear_kernels {
     unsigned inputs; /* PAL_INPUT_* that the rule reads */
-    /* Numbers a head in the second part; a matrix has the rows of S, and starts at Ip, the others at 1/Ip. */
-    enum { PAL_CARRIES_NONE, PAL_CARRIES_ONE, PAL_CARRIES_KEY, PAL_CARRIES_MATRIX } carries;
+    /* Numbers a head in the second part; a matrix has the rows of S, and starts at Ip, the others at 1/Ip. A token is
+     * its key and then its value. */
+    enum { PAL_CARRIES_NONE, PAL_CARRIES_ONE, PAL_CARRIES_KEY, PAL_CARRIES_TOKEN, PAL_CARRIES_MATRIX } carries;
     const pal_variant *forward, *backward, *step;
     /* one chunk of n tokens at this level */
     size_t (*scratch_floats)(const pal_linear_kernels *kernels, pal_cpu_level level, pal_memory_pass pass, int n,
