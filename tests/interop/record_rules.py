@@ -258,4 +258,5 @@ def main():
             record(name, rule, case | changes, source, arguments.folder)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -97,7 +97,8 @@ with tempfile.TemporaryDirectory() as folder:
     cases = {"curriculum": CURRICULUM,
              "packed": [*TEXT, "--data", shards, "--accumulate", 2],
              "masked": [*TEXT, "--data", pairs, "--field", "prompt+response"],
-             "carried": [*TEXT, "--data", shards, "--carry-state"]}
+             "carried": [*TEXT, "--data", shards, "--carry-state"],
+             "rules": [*TEXT, "--data", shards, "--model", "comba,kda,gdn2,rwkv7,pkda,kla,kdn,kdn_iso,mamba3", "--layers", 9]}
 
     def rank_pids(mpirun):
         """The processes of mpirun by rank, once all are there."""

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """POST /v1/observe over loopback: the tokens are those of /v1/completions, frames follow each other without a gap, a replay from a snapshot shows
 what was seen live, views change while a text runs, and every new field that is wrong is refused by its name."""
+from outside import run
 from serving import ENDLESS, serving, speaking_model
 
 import base64, http.client, json, math, pathlib, struct, tempfile, time
@@ -156,4 +157,17 @@ with tempfile.TemporaryDirectory() as folder:
         assert all(math.isnan(x) for t in of(events, "tiles") for x in floats(t["tiles"]) + floats(t["window"])) and events[0]["layers"][0]["parts"] == []
         s.refused({"prompt": "a", "observe": {"map": {"layer": 0}}}, "observe.map.layer", "/v1/observe")
         s.refused({"prompt": "a", "observe": {"elements": [[0, 0, 0, 0]]}}, "observe.elements", "/v1/observe")
+    rules = "comba,kda,gdn2,rwkv7,pkda,kla,kdn,kdn_iso,mamba3"
+    run("train", "--task", "text", "--model", rules, "--data", folder / "text", "--tokenizer", "bytes", "--hidden", 16, "--heads", 2, "--head-dim", 4, "--row", 32, "--context", 32, "--batch", 2,
+        "--steps", 1, "--out", folder / "rules")
+    with serving(folder / "rules") as s:
+        events = s.stream("/v1/observe", prompt="abc" * 9, max_tokens=3, temperature=0)
+        assert events[-1]["text"] == s.complete(prompt="abc" * 9, max_tokens=3, temperature=0)["choices"][0]["text"]
+        assert [l["rule"] for l in events[0]["layers"]] == rules.split(",")
+        for t in of(events, "tiles"):
+            numbers = floats(t["tiles"])
+            for layer in range(len(numbers) // len(FIELDS)):
+                tile = dict(zip(FIELDS, numbers[layer * len(FIELDS) : (layer + 1) * len(FIELDS)]))
+                assert tile["write"] > 0 and tile["norm"] > 0 and math.isfinite(tile["norm"]), (layer, tile)
+                assert tile["window"] >= 1 or rules.split(",")[layer] == "kla", (layer, tile)
     print("serve_observe: as promised")

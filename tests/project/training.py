@@ -11,9 +11,12 @@ rng = random.Random(7)
 TINY = "--task mqar --model palimpsa-d --seq-len 32 --kv-pairs 4 --vocab 64 --hidden 32 --heads 2 --batch 16 --steps 40 --lr 3e-3 --seed 5 --checkpoint-every 10 --test-examples 64 --threads 2".split()
 
 
-def same_end(a, b):
+RULES = "comba,kda,gdn2,rwkv7,pkda,kla,kdn,kdn_iso,mamba3"  # as layers of one model
+
+
+def same_end(a, b, step=40):
     for name in ("model.safetensors", "optimizer.safetensors"):
-        x, y = ((r / "checkpoints" / "step-40" / name).read_bytes() for r in (a, b))
+        x, y = ((r / "checkpoints" / f"step-{step}" / name).read_bytes() for r in (a, b))
         check(x == y, f"{b}: {name} differs from the uninterrupted run's")
     steps = [json.loads(line)["step"] for line in (b / "metrics.jsonl").read_text().splitlines()]
     check(steps == sorted(set(steps)), f"{b}: steps do not increase: {steps}")
@@ -43,6 +46,13 @@ with tempfile.TemporaryDirectory() as folder:
         palimpsa("train", *TINY, "--resume", "--out", str(run))
         same_end(whole, run)
         shutil.rmtree(run)
+    words = [*TINY, "--model", RULES, "--steps", "6"]
+    palimpsa("train", *words, "--out", str(root / "rules"))
+    palimpsa("train", *words, "--out", str(root / "rules-stopped"), "--stop-after", "4")
+    palimpsa("train", "--resume", "--out", str(root / "rules-stopped"))
+    same_end(root / "rules", root / "rules-stopped", step=6)
+    shown = palimpsa("inspect", str(root / "rules"))
+    check(all(f"{rule} in layer {i}" in shown for i, rule in enumerate(RULES.split(","))), f"inspect: {shown}")
     print("stopped and resumed: the same bits")
 
     # Killed at random moments until it is done, then again from the start, until there were enough kills.
