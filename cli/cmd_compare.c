@@ -206,7 +206,7 @@ int cmd_compare(int argc, char **argv) {
           "compare the mean over the stages of these lengths, such as 256,512,1024 (default: the last stage)" },
         { "column", OPT_TEXT, &column, "NAME", "compare this column of results.csv (default: accuracy)" },
         { "level", OPT_FLOAT, &level, "X", "training accuracy that counts as having begun to learn (default 0.5)" },
-        { "passed", OPT_FLAG, &passed, NULL, "leave out runs that never reached it" },
+        { "passed", OPT_FLAG, &passed, NULL, "leave out runs that never reached --level" },
         { "figure", OPT_TEXT, &figure, "KIND",
           "draw instead: length (accuracy by length), differences (contrasts by length), survival "
           "(share of runs past the level) or dynamics (window, ratio and loss)" },

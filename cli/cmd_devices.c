@@ -124,7 +124,7 @@ int cmd_devices(int argc, char **argv) {
         .synopsis = "devices [options]",
         .about = "Lists the devices that can compute in place of the CPU, over OpenCL 1.2.\n\n"
                  "Numbers are those of --device opencl:N. Without OpenCL the list is empty. PALIMPSA_OPENCL "
-                 "names another library than libOpenCL.so.1. --check ends with 1 where a device computes other "
+                 "names another library than libOpenCL.so.1. --check exits with 1 if a device computes other "
                  "numbers than plain C.",
         .examples = "  palimpsa devices\n  palimpsa devices --check\n  palimpsa devices --json\n  palimpsa generate "
                     "my-model --device opencl:0 "

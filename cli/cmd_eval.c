@@ -267,7 +267,8 @@ int cmd_eval(int argc, char **argv) {
     if (o.longer.predictions || o.longer.chinese)
         return cli_error(CLI_USAGE, "--%s goes with --tasks ruler, longbench or longbench2",
                          o.longer.predictions ? "predictions" : "chinese");
-    if (!t->count) return cli_error(CLI_USAGE, "eval: expected a model directory; see 'palimpsa eval --help'");
+    if (!t->count)
+        return cli_error(CLI_USAGE, "eval: name a model: a directory or a GGUF file; see 'palimpsa eval --help'");
     if ((code = check(&o)) || (code = check_kind(&o, tasks))) return code;
     return run(&o, tasks);
 }

@@ -79,6 +79,7 @@ static void tell(job *j, pal_slice text) {
 static void on_token(void *user, const pal_token *t) {
     job *j = user;
     generation *s = j->of;
+    live_clear(&s->reading);
     if (t->id >= 0) {
         s->written_tokens++;
         if ((s->o->common.json || s->o->chat) && pal_ids_append(&j->written, (uint32_t)t->id, NULL))
@@ -255,10 +256,18 @@ static int tell_memory(const generation *s, const pal_context *cx) {
     return text_model_tell_memory(s->m.model, &options, s->slots + !!s->o->load, 0, cx);
 }
 
+/* How much of a long prompt has been read, on a terminal, until the first token. */
+static void show_reading(generation *s) {
+    if (!s->reading.terminal || !s->stream || s->written_tokens || !live_due(&s->reading)) return;
+    const long long read = (long long)pal_engine_counted(s->engine).read;
+    if (read < s->prompt_tokens) live_show(&s->reading, "read %lld of %lld tokens", read, (long long)s->prompt_tokens);
+}
+
 static int run_jobs(generation *s, const pal_context *cx) {
     int next = 0, code = encode_all(s);
     bool told = false;
     for (int slot = 0; slot < s->slots; slot++) s->job_of[slot] = -1;
+    s->reading = live_begin(stderr);
     while (!code && !cli_stopping() && !s->closed) {
         for (int slot = 0; slot < s->slots && !code && !cli_stopping(); slot++) {
             if (next < s->count && s->job_of[slot] < 0) code = begin(s, slot, next++);
@@ -266,6 +275,7 @@ static int run_jobs(generation *s, const pal_context *cx) {
         if (!code && !told) code = tell_memory(s, cx), told = true;
         if (code || !pal_engine_busy(s->engine)) break;
         pal_engine_step(s->engine);
+        show_reading(s);
         for (int slot = 0; slot < s->slots && !code; slot++) {
             const int now = s->job_of[slot];
             if (now < 0 || !s->jobs[now].finish) continue;
@@ -274,6 +284,7 @@ static int run_jobs(generation *s, const pal_context *cx) {
         }
         if (!code) show_done(s);
     }
+    live_clear(&s->reading);
     for (int slot = 0; slot < s->slots && !code; slot++) { /* after an interrupt: as far as they came */
         if (s->job_of[slot] < 0) continue;
         pal_session_cancel(s->sessions[slot]);
@@ -291,9 +302,8 @@ static void summary(const generation *s) {
     fprintf(stderr, "prompt: %lld token%s", (long long)s->prompt_tokens, s->prompt_tokens == 1 ? "" : "s");
     if (n.read) fprintf(stderr, ", %.0f tokens/s", rate(n.read, n.read_seconds));
     if (n.written) snprintf(speed, sizeof speed, ", %.1f tokens/s", rate(n.written, n.write_seconds));
-    fprintf(stderr, "; written: %lld token%s%s; memory: %s a sequence, %s\n", (long long)s->written_tokens,
-            s->written_tokens == 1 ? "" : "s", speed, memory,
-            pal_model_grows(c) ? "for --max-context tokens" : "the same for any length");
+    fprintf(stderr, "; written: %lld%s; memory: %s%s\n", (long long)s->written_tokens, speed,
+            pal_model_grows(c) ? "up to " : "", memory);
     int full = 0;
     for (int i = 0; i < s->count; i++) full += s->jobs[i].finish == PAL_FINISH_CONTEXT;
     if (full && s->count > 1) fprintf(stderr, "%d of %d ", full, s->count);
@@ -538,7 +548,9 @@ int cmd_generate(int argc, char **argv) {
     int count;
     int code = cli_parse(&usage, argc, argv, &o.path, 1, &count);
     if (code) return code < 0 ? CLI_OK : code;
-    if (count != 1) return cli_error(CLI_USAGE, "generate: expected a model directory; see 'palimpsa generate --help'");
+    if (count != 1)
+        return cli_error(CLI_USAGE,
+                         "generate: name a model: a directory or a GGUF file; see 'palimpsa generate --help'");
     if ((code = check(&o))) return code;
     pal_context *cx;
     pal_error err;

@@ -41,9 +41,9 @@ typedef struct {
     size_t trainable;                /* numbers that an optimiser updates */
     size_t state;                    /* bytes of a text: at the context asked for */
     size_t state_fixed, state_token; /* of it whatever the length, and for each token */
-    size_t generating;               /* working memory of generate, besides weights and state */
-    pal_plan kept, recomputed;       /* working memory of training */
-    size_t training;                 /* weights, gradients, two moments, working memory */
+    size_t generating;               /* workspace of generate, besides weights and state */
+    pal_plan kept, recomputed;       /* workspace of training */
+    size_t training;                 /* weights, gradients, two moments, workspace */
     cli_machine machine;
 } inspection;
 
@@ -209,7 +209,7 @@ static void print_human(const inspection *in, const inspect_options *o) {
             printf("  %-26s %12zu  %5.1f%%\n", groups[g], n,
                    100.0 * (double)n / (double)pal_model_parameters(in->model));
     }
-    printf("memory:\n");
+    printf("RAM:\n");
     type_shares(note, sizeof note, in);
     print_bytes("weights", in->weights, note);
     for (size_t t = 0; t < PAL_COUNT(small_types); t++) {
@@ -222,7 +222,7 @@ static void print_human(const inspection *in, const inspect_options *o) {
                  "at %d tokens (--max-context): %zu bytes whatever the length, and %zu a token (%s)", o->context,
                  in->state_fixed, in->state_token, pal_dtype_name(pal_model_kept_as(in->model)));
     print_bytes("state per sequence", in->state, note);
-    print_bytes("generating", in->generating, "working memory besides weights and state");
+    print_bytes("generating", in->generating, "workspace besides weights and state");
     snprintf(note, sizeof note, "one row of %d tokens: weights, gradients, two moments, activations", o->row);
     print_bytes("training", in->training + in->kept.total, note);
     print_bytes("  with recomputed layers", in->training + in->recomputed.total, "a third more time for the blocks");

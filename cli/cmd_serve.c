@@ -256,7 +256,8 @@ int cmd_serve(int argc, char **argv) {
     int code = cli_parse(&usage, argc, argv, o.models, MOST_MODELS, &o.count);
     if (code) return code < 0 ? CLI_OK : code;
     if (!o.count && !o.serve.runs)
-        return cli_error(CLI_USAGE, "serve: expected a model directory, or --runs; see 'palimpsa serve --help'");
+        return cli_error(CLI_USAGE,
+                         "serve: name a model (a directory or a GGUF file), or --runs; see 'palimpsa serve --help'");
     if ((code = check(&o))) return code;
     pal_context *cx;
     pal_error err;

@@ -5,6 +5,7 @@
 
 #include "chat/reader.h"
 #include "cli.h"
+#include "live.h"
 
 typedef struct generate_options {
     cli_common common;
@@ -55,6 +56,7 @@ struct generation {
     bool closed; /* the reader is gone */
     bool short_of_memory; /* something that was written could not be kept or shown */
     int64_t prompt_tokens, written_tokens;
+    live_line reading; /* of the prompt */
 };
 
 /* Writes to standard output. A closed pipe ends the work without complaint; anything else is main's to report. */

@@ -75,9 +75,9 @@ static int run_command(int argc, char **argv) {
         names[i] = commands[i].name;
     }
     static const char *const others[][2] = {
-        { "chat", "generate MODEL --interactive" },     { "run", "generate MODEL --interactive" },
-        { "quantize", "convert SRC DST --dtype TYPE" }, { "quantise", "convert SRC DST --dtype TYPE" },
-        { "perplexity", "eval MODEL --data FILE" },     { "finetune", "train --model MODEL" },
+        { "chat", "generate MODEL --chat --interactive" }, { "run", "generate MODEL --interactive" },
+        { "quantize", "convert SRC DST --dtype TYPE" },    { "quantise", "convert SRC DST --dtype TYPE" },
+        { "perplexity", "eval MODEL --data FILE" },        { "finetune", "train --model MODEL" },
         { "pull", "hf download NAME --local-dir DIR" }
     };
     for (size_t i = 0; i < PAL_COUNT(others); i++)

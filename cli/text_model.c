@@ -38,9 +38,12 @@ int text_model_tell_memory(const pal_model *model, const pal_engine_options *opt
     text_size(work_text, work);
     text_size(state_text, state);
     text_size(last, budget ? budget : weights + work + (size_t)sequences * state);
-    fprintf(stderr, "planned: weights %s, working memory %s, %s a sequence; ", weights_text, work_text, state_text);
-    if (budget) fprintf(stderr, "at most %s for sequences and the cache (--memory-budget)\n", last);
-    else fprintf(stderr, "%s with %d sequence%s\n", last, sequences, sequences == 1 ? "" : "s");
+    const bool grows = pal_model_grows(pal_model_config_of(model));
+    fprintf(stderr, "RAM: weights %s, workspace %s, %s%s a sequence; ", weights_text, work_text, grows ? "up to " : "",
+            state_text);
+    if (budget) fprintf(stderr, "%s for sequences and the cache (--memory-budget)\n", last);
+    else if (sequences == 1) fprintf(stderr, "%s in all\n", last);
+    else fprintf(stderr, "%s with %d sequences\n", last, sequences);
     return CLI_OK;
 }
 

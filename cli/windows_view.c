@@ -108,16 +108,16 @@ int windows_draw(const pal_windows *w, const bool *chosen, const char *title, co
         { .kind = PAL_PANEL_LINES,
           .title = "by position",
           .x = { .label = "token position" },
-          .y = { .label = "Nₜ (tokens), median over heads", .log = true },
+          .y = { .label = "Nₜ, in tokens, median over heads", .log = true },
           .lines = { .series = series, .series_count = layers } },
         { .kind = PAL_PANEL_LINES,
           .title = "by layer",
           .x = { .label = "layer", .whole = true, .fixed = true, .min = -0.5, .max = w->layers - 0.5 },
-          .y = { .label = "Nₜ (tokens), median over heads and tokens", .log = true },
+          .y = { .label = "Nₜ, median over heads and tokens", .log = true },
           .lines = { .series = dots, .series_count = layers - other + 1 } },
     };
     const pal_figure figure = {
-        .title = title, .panels = panels, .panel_count = 2, .columns = 2, .width = 980, .height = 420
+        .title = title, .panels = panels, .panel_count = 2, .columns = 2, .width = 700, .height = 380
     };
     pal_error err;
     const pal_status st = ends_with(path, ".svg") ? pal_figure_write_svg(&figure, path, &err)

@@ -45,7 +45,7 @@ cat <<END
 Seeds differ more than models: two of each prove nothing. docs/results/recall.md has 72 runs and the tests.
 
 Next:
-  open $out/report.html                               the curves of these runs
-  $program inspect models/recall --open          watch a memory fill, in the browser
-  docs/tutorials/                                      five lessons
+  $program inspect models/recall --open    watch a memory fill, in the browser
+  $out/report.html                         the curves of these runs, for the browser
+  docs/tutorials/                               five lessons
 END

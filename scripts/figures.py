@@ -14,7 +14,7 @@ STYLE = """
   .ink { fill: #1d2129 } .soft { fill: #5b6370 } .grid { stroke: #e4e7ec } .axis { stroke: #5b6370 }
   .a { fill: #0072b2; stroke: #0072b2 } .b { fill: #d55e00; stroke: #d55e00 } .c { fill: #009e73; stroke: #009e73 }
   .d { fill: #c4609a; stroke: #c4609a } .n { fill: #6b7280; stroke: #6b7280 } .line { fill: none; stroke-width: 2.5 }
-  .cell { stroke: #e4e7ec } text { font: 13px system-ui, "DejaVu Sans", sans-serif; stroke: none } .title { font-weight: 600; font-size: 15px }
+  .cell { stroke: #e4e7ec } text { font: 13px system-ui, "DejaVu Sans", sans-serif; stroke: none !important } .title { font-weight: 600; font-size: 15px }
   @media (prefers-color-scheme: dark) {
     .ink { fill: #eceff4 } .soft { fill: #a3acba } .grid { stroke: #2c323b } .axis { stroke: #a3acba } .cell { stroke: #2c323b }
     .a { fill: #4da6e0; stroke: #4da6e0 } .b { fill: #ff8a3c; stroke: #ff8a3c } .c { fill: #2cc498; stroke: #2cc498 }

@@ -16,6 +16,8 @@ measured. A file whose name ends in -1gbit.json was measured over a network of t
 """
 import argparse, json, math, pathlib
 
+from figures import Figure
+
 GBIT = 1e9 / 8
 NETWORK_SHARE = 0.9  # of its nominal speed that a network gives
 
@@ -82,33 +84,28 @@ def predict_table(cases):
 
 def figure(cases, path):
     """Speed-up over one node, both axes in powers of two; the last panel is the sweep, over one rank."""
-    width, height, left, top, size = 1180, 360, 60, 40, 240
-    colours = {1: "#b2182b", 10: "#ef8a62", 100: "#2166ac", "sweep": "#4d4d4d"}
+    kinds = {1: "b", 10: "c", 100: "a", "sweep": "n"}
     panels = [{"name": case["name"], "axis": "nodes", "lines": {n: [(k, k * efficiency(k, n, case)) for k in [1] + NODES] for n in NETWORKS}} for case in cases]
     panels.append({"name": f"the paper's sweep, {SWEEP} runs", "axis": "ranks", "lines": {"sweep": [(k, k * sweep_efficiency(k)) for k in range(1, 129)]}})
-    out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="DejaVu Sans, sans-serif" font-size="11">',
-           f'<rect width="{width}" height="{height}" fill="white"/>']
-    for k, panel in enumerate(panels):
-        x0 = left + k * (width - left) / len(panels)
-        place = lambda n, s: (x0 + math.log2(n) / 7 * (size - 10), top + size - (math.log2(s) + 1) / 8 * size)  # from a half
-        out.append(f'<text x="{x0 + size / 2 - 5:.0f}" y="24" text-anchor="middle">{panel["name"]}</text>')
-        for p in range(-1, 8):
-            x, y = place(2 ** max(p, 0), 2.0 ** p)
-            out.append(f'<line x1="{x0:.1f}" y1="{y:.1f}" x2="{x0 + size - 10:.1f}" y2="{y:.1f}" stroke="#ddd"/><text x="{x0 - 6:.1f}" y="{y + 4:.1f}" text-anchor="end">{2 ** p if p >= 0 else "1/2"}</text>')
-            if p >= 0:
-                out.append(f'<text x="{x:.1f}" y="{top + size + 18}" text-anchor="middle">{2 ** p}</text>')
-        a, b = place(1, 1), place(128, 128)
-        out.append(f'<line x1="{a[0]:.1f}" y1="{a[1]:.1f}" x2="{b[0]:.1f}" y2="{b[1]:.1f}" stroke="#999" stroke-dasharray="4 3"/>')
-        for kind, points in panel["lines"].items():
-            points = " ".join("%.1f,%.1f" % place(*point) for point in points)
-            out.append(f'<polyline points="{points}" fill="none" stroke="{colours[kind]}" stroke-width="2"/>')
-        out.append(f'<text x="{x0 + size / 2 - 5:.0f}" y="{top + size + 36}" text-anchor="middle">{panel["axis"]}</text>')
+    f = Figure(560, "Predicted: times faster than one node", "Times faster than one node, for 2 to 128 nodes and networks of 1, 10 and 100 Gbit/s")
     for i, network in enumerate(NETWORKS):
-        x = left + 160 * i
-        out.append(f'<line x1="{x}" y1="{height - 14}" x2="{x + 24}" y2="{height - 14}" stroke="{colours[network]}" stroke-width="2"/><text x="{x + 30}" y="{height - 10}">{network} Gbit/s</text>')
-    out.append(f'<text x="{left + 480}" y="{height - 10}">dashed: as many times faster as there are nodes, or ranks</text>')
-    out.append(f'<text x="14" y="{top + size / 2}" transform="rotate(-90 14 {top + size / 2})" text-anchor="middle">times one node</text></svg>')
-    pathlib.Path(path).write_text("\n".join(out) + "\n")
+        f.text(100 * i, 42, f"{network} Gbit/s", kinds[network])
+    f.text(300, 42, "thin: as many times faster as there are nodes, or ranks", "soft")
+    for k, panel in enumerate(panels):
+        left, top, wide, high = 40 + 360 * (k % 2), 80 + 245 * (k // 2), 280, 160
+        place = lambda n, s: (left + math.log2(n) / 7 * wide, top + high - (math.log2(s) + 1) / 8 * high)  # from a half
+        f.text(left, top - 8, panel["name"])
+        for p in (0, 2, 4, 6):
+            y = place(1, 2 ** p)[1]
+            f.line(left, y, left + wide, y)
+            f.text(left - 8, y + 4, str(2 ** p), "soft", "end")
+        for p in (0, 2, 4, 6, 7):
+            f.text(place(2 ** p, 1)[0], top + high + 18, str(2 ** p), "soft", "middle")
+        f.line(*place(1, 1), *place(128, 128), "axis")
+        for kind, points in panel["lines"].items():
+            f.curve([place(*point) for point in points], kinds[kind])
+        f.text(left + wide / 2, top + high + 38, panel["axis"], "soft", "middle")
+    f.write(pathlib.Path(path).resolve())
 
 
 def main():

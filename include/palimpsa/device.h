@@ -27,7 +27,7 @@ typedef struct pal_device_info {
 PAL_API pal_status pal_devices(pal_device_info *out, int most, int *count, pal_error *err);
 
 /* pal_context_new for a device: "cpu", "opencl" (the first that is not a CPU) or "opencl:N", N as pal_devices counts;
- * NULL takes PALIMPSA_DEVICE, else the CPU. Models, working memory and states that are made with the context live
+ * NULL takes PALIMPSA_DEVICE, else the CPU. Models, workspaces and states that are made with the context live
  * there. */
 PAL_API pal_status pal_context_new_on(pal_context **out, int threads, const char *cpu, const char *device,
                                       pal_error *err);

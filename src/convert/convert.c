@@ -237,8 +237,8 @@ static pal_status find_tokenizer(conversion *c) {
     c->report.tokenizer = c->attached.tokenizer != NULL;
     if (!c->report.tokenizer && !given && (c->mamba2 || c->pairs))
         return pal_fail(c->err, PAL_E_ARGUMENT,
-                        "%s: has no tokenizer, which a GGUF file of Mamba2 or of a published family needs; name one (a "
-                        "file or a directory) or 'none'",
+                        "%s: has no tokenizer, which a GGUF file of Mamba2 or of a published family needs; name a "
+                        "tokenizer: a file, a directory or 'none'",
                         path_of(c));
     return PAL_OK;
 }

@@ -203,7 +203,7 @@ float *pal_cl_temporary(pal_opencl *d, size_t floats) {
     pal_cl_free(&d->base, d->temporary);
     d->temporary = NULL;
     d->temporary_floats = 0;
-    if (pal_cl_alloc(&d->base, &block, floats * sizeof(float), "a device's working memory", &err)) {
+    if (pal_cl_alloc(&d->base, &block, floats * sizeof(float), "a device's workspace", &err)) {
         d->failed = true;
         snprintf(d->sentence, sizeof d->sentence, "%s", err.text);
         return NULL;

@@ -119,7 +119,8 @@ static pal_status choose(const pal_cl_library *cl, const char *name, cl_device *
         errno = 0;
         const long number = strtol(name + strlen("opencl:"), &end, 10);
         if (errno || *end || end == name + strlen("opencl:") || number < 0 || number >= found.count)
-            return pal_fail(err, PAL_E_ARGUMENT, "device '%s': expected opencl:0 to opencl:%d", name, found.count - 1);
+            return pal_fail(err, PAL_E_ARGUMENT, "device '%s': OpenCL finds %d device%s here, numbered from opencl:0",
+                            name, found.count, found.count == 1 ? "" : "s");
         chosen = (int)number;
     }
     describe(cl, found.platform[chosen], found.device[chosen], info);

@@ -29,7 +29,7 @@ void pal_engine_free(pal_engine *e) {
     pal_free(e);
 }
 
-/* The working memory of an engine whose options are complete. */
+/* The workspace of an engine whose options are complete. */
 static pal_work_options work_options(const pal_engine_options *o) {
     const int most = o->piece > PAL_TOGETHER ? o->piece : PAL_TOGETHER;
     return (pal_work_options){

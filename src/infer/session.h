@@ -82,7 +82,7 @@ bool pal_session_accept(pal_session *s, uint32_t id, bool *over);
 int32_t pal_sampler_pick_allowed(pal_sampler *sampler, const pal_sampling *sampling, const float *logits,
                                  const unsigned char *seen, const uint32_t *written, const uint64_t *allowed,
                                  uint64_t seed, uint64_t index);
-/* The bytes that an engine takes besides weights and sessions: working memory and logits. */
+/* The bytes that an engine takes besides weights and sessions: workspace and logits. */
 pal_status pal_engine_plan(size_t *bytes, const pal_model *model, const pal_context *cx, pal_engine_options options,
                            pal_error *err);
 /* What a session's file has after the state; and a session as after loading a file of a state and that. */

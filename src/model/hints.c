@@ -23,6 +23,15 @@ static void directory_of_part(const char *path, char out[4096]) {
         *out = '\0';
 }
 
+/* OWNER/NAME, and nothing here is called OWNER. */
+static bool on_the_hub(const char *path, const char *slash) {
+    char owner[256];
+    struct stat info;
+    if (!slash || !slash[1] || slash == path || strchr(path, '/') != slash || strchr("./~", *path)) return false;
+    return snprintf(owner, sizeof owner, "%.*s", (int)(slash - path), path) < (int)sizeof owner &&
+           stat(owner, &info) != 0;
+}
+
 pal_status pal_model_not_opened(const char *path, pal_status st, pal_error *err) {
     char text[4200];
     struct stat info;
@@ -30,7 +39,12 @@ pal_status pal_model_not_opened(const char *path, pal_status st, pal_error *err)
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
     if (st == PAL_E_MEMORY) return st;
     if (stat(path, &info) != 0) {
-        if (pal_model_preset(&config, name, &(pal_preset_options){ 0 }, NULL)) return st;
+        if (pal_model_preset(&config, name, &(pal_preset_options){ 0 }, NULL))
+            return on_the_hub(path, slash) ? pal_fail(err, st,
+                                                      "%s: no such file or directory; a model of the Hugging Face hub "
+                                                      "is downloaded first, as 'hf download %s' does",
+                                                      path, path)
+                                           : st;
         return pal_fail(
             err, st,
             "%s: no such file or directory; '%s' is the name of a size, which training and inspecting know. "

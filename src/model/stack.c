@@ -73,7 +73,7 @@ static void mixers_forward(pal_work *w, const pal_pass *ps, int i, float *h) {
     const pal_pass *first = ps;
     if (watched) own.before_memory = pal_watch_before, own.before_memory_user = &watch, first = &own;
     if (b->mixers) pal_mixer_forward(first, &b->plan, &w->layers->layers[i], &b->mixer, &b->mixer_work, w->x, h);
-    if (watched) pal_watch_after(&watch); /* while the mixer's working memory is not yet the MLP's */
+    if (watched) pal_watch_after(&watch); /* while the mixer's workspace is not yet the MLP's */
     if (b->mixers > 1) beside_forward(w, ps, i, h);
 }
 
@@ -204,10 +204,10 @@ static pal_status check_ids(const pal_model *m, const int32_t *ids, int tokens, 
 }
 
 static pal_status check_batch(const pal_model *m, const pal_work *w, const pal_batch *b, pal_error *err) {
-    if (w->model != m) return pal_fail(err, PAL_E_ARGUMENT, "the working memory was made for another model");
+    if (w->model != m) return pal_fail(err, PAL_E_ARGUMENT, "the workspace was made for another model");
     if (b->tokens < 1 || b->tokens > w->options.tokens || b->sequences < 1 || b->sequences > w->options.sequences)
         return pal_fail(err, PAL_E_ARGUMENT,
-                        "a batch of %d tokens in %d sequences: the working memory was made for %d in %d", b->tokens,
+                        "a batch of %d tokens in %d sequences: the workspace was made for %d in %d", b->tokens,
                         b->sequences, w->options.tokens, w->options.sequences);
     if (!b->cu_seqlens || b->cu_seqlens[0] != 0) return pal_fail(err, PAL_E_ARGUMENT, "cu_seqlens must start with 0");
     for (int n = 0; n < b->sequences; n++)
@@ -275,7 +275,7 @@ pal_status pal_model_loss(const pal_model *m, pal_work *w, const pal_batch *b, p
     pal_status st;
     int n;
     if ((st = check_batch(m, w, b, err)) || (st = find_targets(m, w, b, &n, err))) return st;
-    if (!w->head.nll) return pal_fail(err, PAL_E_ARGUMENT, "this working memory was not made for a loss");
+    if (!w->head.nll) return pal_fail(err, PAL_E_ARGUMENT, "this workspace was not made for a loss");
     *loss = (pal_loss){ 0 };
     if (correct) memset(correct, 0, (size_t)b->tokens);
     pal_pass ps = enter(w, b);
@@ -289,7 +289,7 @@ static pal_status learn(pal_model *m, pal_work *w, const pal_state *const *befor
     pal_status st;
     int n;
     if ((st = check_batch(m, w, b, err)) || (st = find_targets(m, w, b, &n, err))) return st;
-    if (!w->options.training) return pal_fail(err, PAL_E_ARGUMENT, "this working memory was not made for training");
+    if (!w->options.training) return pal_fail(err, PAL_E_ARGUMENT, "this workspace was not made for training");
     *loss = (pal_loss){ 0 };
     if (correct) memset(correct, 0, (size_t)b->tokens);
     pal_pass ps = enter(w, b);
@@ -357,15 +357,14 @@ static void run_states(pal_work *w, pal_state *const *states, const pal_batch *b
 static pal_status check_states(const pal_model *m, const pal_work *w, pal_state *const *states, const bool *borrowed,
                                int n, const int *cu_seqlens, pal_error *err) {
     pal_status st;
-    if (w->options.training) return pal_fail(err, PAL_E_ARGUMENT, "states do not go with working memory for training");
+    if (w->options.training) return pal_fail(err, PAL_E_ARGUMENT, "states do not go with a workspace for training");
     if (!states) return pal_fail(err, PAL_E_ARGUMENT, "states are NULL");
     if ((st = pal_states_check(m, states, borrowed, n, cu_seqlens, err))) return st;
     for (int i = 0; i < n; i++) {
         if (states[i]->context != states[0]->context)
             return pal_fail(err, PAL_E_ARGUMENT, "states %d and 0 were made for different contexts", i);
         if (w->rotary && states[i]->context > w->positions)
-            return pal_fail(err, PAL_E_ARGUMENT,
-                            "state %d was made for %d tokens of context, the working memory for %d", i,
+            return pal_fail(err, PAL_E_ARGUMENT, "state %d was made for %d tokens of context, the workspace for %d", i,
                             states[i]->context, w->positions);
     }
     for (int i = 0; i < n; i++)
@@ -376,9 +375,9 @@ static pal_status check_states(const pal_model *m, const pal_work *w, pal_state 
 pal_status pal_model_step(const pal_model *m, pal_work *w, pal_state *const *states, int n, const int32_t *ids,
                           float *logits, pal_error *err) {
     pal_status st;
-    if (w->model != m) return pal_fail(err, PAL_E_ARGUMENT, "the working memory was made for another model");
+    if (w->model != m) return pal_fail(err, PAL_E_ARGUMENT, "the workspace was made for another model");
     if (n < 1 || n > w->options.sequences)
-        return pal_fail(err, PAL_E_ARGUMENT, "a step of %d sequences: the working memory was made for %d", n,
+        return pal_fail(err, PAL_E_ARGUMENT, "a step of %d sequences: the workspace was made for %d", n,
                         w->options.sequences);
     if ((st = check_ids(m, ids, n, err)) || (st = check_states(m, w, states, NULL, n, NULL, err))) return st;
     const pal_batch batch = { .tokens = n, .sequences = n, .ids = ids };
@@ -431,7 +430,7 @@ static pal_status check_scoring(const pal_model *m, const pal_work *w, pal_state
     if ((st = check_batch(m, w, b, err)) ||
         (st = check_states(m, w, states, borrowed, b->sequences, b->cu_seqlens, err)))
         return st;
-    return w->head.nll ? PAL_OK : pal_fail(err, PAL_E_ARGUMENT, "this working memory was not made for a loss");
+    return w->head.nll ? PAL_OK : pal_fail(err, PAL_E_ARGUMENT, "this workspace was not made for a loss");
 }
 
 pal_status pal_model_score(const pal_model *m, pal_work *w, pal_state *const *states, const pal_batch *b, float *nll,
@@ -462,7 +461,7 @@ pal_status pal_model_prefill(const pal_model *m, pal_work *w, pal_state *state, 
                              float *logits, pal_error *err) {
     pal_status st;
     const int all[2] = { 0, tokens };
-    if (w->model != m) return pal_fail(err, PAL_E_ARGUMENT, "the working memory was made for another model");
+    if (w->model != m) return pal_fail(err, PAL_E_ARGUMENT, "the workspace was made for another model");
     if (tokens < 1) return pal_fail(err, PAL_E_ARGUMENT, "a prompt of %d tokens: expected at least 1", tokens);
     if ((st = check_ids(m, ids, tokens, err)) || (st = check_states(m, w, &state, NULL, 1, all, err))) return st;
     for (int done = 0; done < tokens;) {

@@ -91,7 +91,7 @@ pal_status pal_watch_check(const pal_watch *watch, const pal_model *model, pal_e
 pal_status pal_work_watch(pal_work *w, int sequence, const pal_watch *watch, pal_error *err) {
     pal_status st;
     if (sequence < 0 || sequence >= w->options.sequences)
-        return pal_fail(err, PAL_E_ARGUMENT, "a watch of sequence %d: the working memory was made for %d", sequence,
+        return pal_fail(err, PAL_E_ARGUMENT, "a watch of sequence %d: the workspace was made for %d", sequence,
                         w->options.sequences);
     if (watch && (st = pal_watch_check(watch, w->model, err))) return st;
     if (watch && w->cx->device) return pal_fail(err, PAL_E_UNSUPPORTED, "memories on a device are not watched");

@@ -174,7 +174,7 @@ static pal_status find_layers(pal_work *w, pal_error *err) {
     w->own = (pal_model_layers){ m->outer, m->layers, m->beside };
     w->layers = m->on ? &m->on->layers : &w->own;
     if (pal_model_device(m) != w->cx->device)
-        return pal_fail(err, PAL_E_ARGUMENT, "the working memory's context and the model's are of different devices");
+        return pal_fail(err, PAL_E_ARGUMENT, "the workspace's context and the model's are of different devices");
     return PAL_OK;
 }
 
@@ -188,15 +188,14 @@ static pal_status begin(pal_work *w, const pal_model *model, const pal_context *
     if (o->tokens < 1 || o->tokens > MAX_TOKENS || o->sequences < 1 || o->sequences > o->tokens)
         return pal_fail(
             err, PAL_E_ARGUMENT,
-            "working memory for %d tokens in %d sequences: expected 1 to %d tokens and at most as many sequences",
-            o->tokens, o->sequences, MAX_TOKENS);
+            "workspace for %d tokens in %d sequences: expected 1 to %d tokens and at most as many sequences", o->tokens,
+            o->sequences, MAX_TOKENS);
     if (o->logits < 0 || o->context < 0)
-        return pal_fail(err, PAL_E_ARGUMENT, "working memory: logits %d and context %d must not be negative", o->logits,
+        return pal_fail(err, PAL_E_ARGUMENT, "workspace: logits %d and context %d must not be negative", o->logits,
                         o->context);
     w->positions = o->context ? o->context : DEFAULT_CONTEXT;
     if (w->positions < o->tokens) w->positions = o->tokens;
-    if ((st = pal_alloc_named(&block, (size_t)model->config.layers, sizeof *w->blocks, "working memory", err)))
-        return st;
+    if ((st = pal_alloc_named(&block, (size_t)model->config.layers, sizeof *w->blocks, "workspace", err))) return st;
     w->blocks = block;
     if ((st = find_layers(w, err))) return st;
     for (int i = 0; i < model->config.layers; i++) plan_block(w, i);
@@ -210,7 +209,7 @@ pal_status pal_work_plan(pal_plan *out, const pal_model *model, const pal_contex
     pal_work w;
     pal_status st = begin(&w, model, cx, options, err);
     if (!st && w.arena.bad)
-        st = pal_fail(err, PAL_E_MEMORY, "working memory: the sizes overflow what this machine can address");
+        st = pal_fail(err, PAL_E_MEMORY, "workspace: the sizes overflow what this machine can address");
     if (!st) *out = w.plan;
     pal_free(w.blocks);
     return st;
@@ -221,8 +220,8 @@ static pal_status reserve(pal_work *w, pal_error *err) {
     pal_arena *arena = &w->arena;
     pal_device *device = w->cx->device;
     void *block;
-    if (!device || arena->bad) return pal_arena_reserve(arena, "working memory", err);
-    const pal_status st = device->ops->alloc(device, &block, arena->used, "working memory", err);
+    if (!device || arena->bad) return pal_arena_reserve(arena, "workspace", err);
+    const pal_status st = device->ops->alloc(device, &block, arena->used, "workspace", err);
     if (!st) *arena = (pal_arena){ .base = block, .capacity = arena->used };
     return st;
 }
@@ -233,11 +232,11 @@ pal_status pal_work_new(pal_work **out, const pal_model *model, const pal_contex
     void *block;
     *out = NULL;
     if (options->training && model->use != PAL_FOR_TRAINING)
-        return pal_fail(err, PAL_E_ARGUMENT, "working memory for training needs a model opened for training");
-    if ((st = pal_alloc_named(&block, 1, sizeof(pal_work), "working memory", err))) return st;
+        return pal_fail(err, PAL_E_ARGUMENT, "a workspace for training needs a model opened for training");
+    if ((st = pal_alloc_named(&block, 1, sizeof(pal_work), "workspace", err))) return st;
     pal_work *w = block;
     if ((st = begin(w, model, cx, options, err))) goto failed;
-    if ((st = pal_arena_reserve(&w->lists, "working memory", err)) || (st = reserve(w, err))) goto failed;
+    if ((st = pal_arena_reserve(&w->lists, "workspace", err)) || (st = reserve(w, err))) goto failed;
     layout(w, &w->arena, &w->lists);
     pal_work_reach(w, w->options.tokens);
     static const char *const names[PAL_T_BACKWARD] = {

@@ -112,7 +112,7 @@ void pal_stack_block(pal_work *work, const pal_pass *pass, int block);
 pal_status pal_stack_enter(pal_work *work, const pal_model *model, const pal_batch *batch, pal_pass *pass,
                            pal_error *err);
 
-/* A piece of one prompt that is read a few blocks at a time, while the working memory does other things in between: the
+/* A piece of one prompt that is read a few blocks at a time, while the workspace does other things in between: the
  * same numbers as pal_model_continue. Until it is done its state is neither what it was nor what it will be. */
 typedef struct pal_piece {
     pal_state *state;

@@ -43,7 +43,7 @@ void serve_log_request(const serve_exchange *x) {
         print_plain(path, sizeof path, x->path);
         const int n = snprintf(line, sizeof line, "%s %s %d %.1f ms", method, path, x->status, ms);
         if (job)
-            snprintf(line + n, sizeof line - (size_t)n, ", %lld tokens read, %lld known, %lld written",
+            snprintf(line + n, sizeof line - (size_t)n, ", %lld tokens read, %lld cached, %lld written",
                      (long long)(job->prompt_tokens - job->cached_tokens), (long long)job->cached_tokens,
                      (long long)job->written_tokens);
         o->log(o->user, line);

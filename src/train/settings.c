@@ -42,8 +42,8 @@ static const option_row of_run[] = {
     { "save-dtype", PAL_OPTION_TEXT, AT(save_dtype), "TYPE",
       "type of the weights in checkpoints/best: f32, bf16 or f16 (default f32)", 0 },
     { "stop-score", PAL_OPTION_FLOAT, AT(stop_score), "X",
-      "end a stage when the test accuracy exceeds X (default 0.99; 2: never); text: when minus "
-      "the validation loss does (default: never)",
+      "end a stage when the test accuracy exceeds X (default 0.99; 2: never); text: when the "
+      "validation loss, negated, does (default: never)",
       0 },
     { "recompute", PAL_OPTION_FLAG, AT(recompute), NULL,
       "keep fewer activations and recompute them: less RAM, more time", 0 },

@@ -53,7 +53,7 @@ with tempfile.TemporaryDirectory() as root:
     written = call(*ask)
     assert len(written) == 30, written
     planned = subprocess.run([*start, *map(str, ask)], cwd=root, env=environment, capture_output=True, text=True).stderr
-    assert [line for line in planned.splitlines() if "warning: " not in line][0].startswith("planned: weights "), planned
+    assert [line for line in planned.splitlines() if "warning: " not in line][0].startswith("RAM: weights "), planned
     call("generate", "model", "--prompt", "The quick", "--max-tokens", 0, "--save-memory", "a.memory")
     assert written == call("generate", "model", "--load-memory", "a.memory", "--prompt", " brown", *ask[4:])
     call("convert", "model", "half", "--dtype", "bf16")

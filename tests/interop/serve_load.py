@@ -96,7 +96,7 @@ def one():
     stop()
     result = subprocess.run([args.program, "generate", args.model, *tokenizer, "--prompt", "The", "--max-tokens", str(n), "--temperature", "0", "--ignore-eos", "--threads", args.threads],
                             check=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    generated = float(re.search(r"written: \d+ tokens, ([0-9.]+) tokens/s", result.stderr)[1])
+    generated = float(re.search(r"written: \d+, ([0-9.]+) tokens/s", result.stderr)[1])
     return {"served": served, "generate": generated, "ratio": served / generated}
 
 

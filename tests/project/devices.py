@@ -22,7 +22,7 @@ if not usable:
     print("skipped: there is no OpenCL device here")
     raise SystemExit
 said = run("selftest", "--device", f"opencl:{len(devices)}", code=2)
-check(f"expected opencl:0 to opencl:{len(devices) - 1}" in said, said)
+check(f"OpenCL finds {len(devices)} device" in said and "numbered from opencl:0" in said, said)
 if all(d["cpu"] for d in devices):
     said = run("selftest", "--device", "opencl", code=2)
     check("none is a usable GPU" in said, said)

@@ -15,7 +15,7 @@ with tempfile.TemporaryDirectory() as folder:
     hybrid, attention = tiny_models(folder)
 
     # A model directory's own tokenizer, or one that is named.
-    assert "there is no tokenizer in this directory" in run("generate", hybrid, "--prompt", "a", code=2)
+    assert "there is no tokenizer in it; name a tokenizer" in run("generate", hybrid, "--prompt", "a", code=2)
     by_name = run("generate", hybrid, "--tokenizer", "bytes", "--prompt", "hello", "--max-tokens", 20, "--temperature", 0)
     text = "".join(chr(32 + i % 95) for i in range(95 * 3)) + "\n\u00e9\u4e2d"
     (folder / "text").write_text(text)
@@ -28,7 +28,7 @@ with tempfile.TemporaryDirectory() as folder:
     sampled = run(*G, "--seed", 5, "--temperature", 1)
     assert sampled == run(*G, "--seed", 5, "--temperature", 1) != run(*G, "--seed", 6, "--temperature", 1)
     sizes, told = json.loads(run("inspect", hybrid, "--json")), said(*G)
-    planned = re.search(r"planned: weights ([\d.]+) KiB, working memory ([\d.]+) MiB, ([\d.]+) KiB a sequence; [\d.]+ MiB with 1 sequence\n", told)
+    planned = re.search(r"RAM: weights ([\d.]+) KiB, workspace ([\d.]+) MiB, ([\d.]+) KiB a sequence; [\d.]+ MiB in all\n", told)
     assert planned, told
     inspected = [sizes["weight_bytes"] / 2**10, sizes["generating_bytes"] / 2**20, sizes["state_bytes"] / 2**10]
     assert [f"{x:.4g}" for x in inspected] == list(planned.groups()), (sizes, told)
@@ -230,7 +230,7 @@ with tempfile.TemporaryDirectory() as folder:
         far = subprocess.run([program, "generate", attention, "--tokenizer", "bytes", "--prompt", "x", "--max-context", str(1 << 24)], capture_output=True, preexec_fn=limit, timeout=100)
         assert far.returncode == 0, far
 
-    for wrong, says in ((["generate"], "model directory"), (["generate", hybrid], "needs a prompt"), (["generate", folder / "no", "--prompt", "a"], "cannot open"),
+    for wrong, says in ((["generate"], "name a model"), (["generate", hybrid], "needs a prompt"), (["generate", folder / "no", "--prompt", "a"], "cannot open"),
                         (["generate", hybrid, "--prompt", "a", "--prompts", "x"], "one of"), (["generate", hybrid, "--prompt", "a", "--temperature", "1e7"], "expected 0 to 1e6"),
                         (["generate", hybrid, "--prompt", "a", "--seed", 2**64 - 1], "to 9223372036854775807, found"), (["generate", hybrid, "--top-k", "3000000000"], "to 2147483647, found"),
                         (["generate", hybrid, "--prompt", "a", "--seed", "x"], "whole number, found 'x'"),

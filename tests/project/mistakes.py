@@ -11,6 +11,8 @@ with tempfile.TemporaryDirectory() as folder:
     cases = (
         (["generate", "state-spaces/mamba2-130m", "--prompt", "a"], "'mamba2-130m' is the name of a size"),
         (["convert", "mamba2-130m", "new", "--dtype", "f16"], "must be downloaded"),
+        (["generate", "ibm-granite/granite-4.0-h-350m", "--prompt", "a"], "as 'hf download ibm-granite/granite-4.0-h-350m' does"),
+        (["generate", "model/nothing", "--prompt", "a"], "model/nothing: cannot open"),
         (["generate", "mamba2-131m", "--prompt", "a"], "cannot open"),
         (["generate", f"{model}/model.safetensors", "--prompt", "a"], f"give the directory: {model}"),
         (["generate", "cache", "--prompt", "a"], "give the directory of one: cache/snapshots/"),
@@ -21,6 +23,7 @@ with tempfile.TemporaryDirectory() as folder:
         (["generate", model, "hello", "world"], "did you mean --prompt 'hello world'?"),
         (["generate", model], "--prompt TEXT ('-': standard input)"),
         (["inspect", model, "more"], "unexpected argument 'more'; see 'palimpsa inspect --help'"),
+        (["chat", "model"], "palimpsa generate MODEL --chat --interactive"),
         (["run"], "palimpsa generate MODEL --interactive"),
         (["quantize"], "palimpsa convert SRC DST --dtype TYPE"),
         (["train", "--resume", "--out", model], f"{model} is a model, not a run; to train on from it: --model {model}"),

@@ -197,7 +197,7 @@ with tempfile.TemporaryDirectory() as folder:
     s = Server.__new__(Server)
     s.process, s.port = process, int(process.stdout.readline().rsplit(":", 1)[1])
     before = "".join(process.stderr.readline() for _ in range(3))  # it starts; the tokenizer is smaller than the vocabulary
-    assert re.fullmatch(r"loading .*\npalimpsa: warning: .*\nplanned: weights .* KiB, working memory .* MiB, .* KiB a sequence; at most 2 GiB for .* \(--memory-budget\)\n", before), before
+    assert re.fullmatch(r"loading .*\npalimpsa: warning: .*\nRAM: weights .* KiB, workspace .* MiB, .* KiB a sequence; 2 GiB for .* \(--memory-budget\)\n", before), before
     for _ in range(30 if "--sanitized" in sys.argv else 1000):  # more than a pipe holds
         assert s.ask("GET", "/" + "x" * 100)[0] == 404
     s.stop()

@@ -43,4 +43,12 @@ with tempfile.TemporaryDirectory() as folder:
         check(columns > 80 or widest >= columns - 2, f"{columns} columns: lines are cut at {widest}")
         check(re.match(rf"step \d+/{steps}  \d+%  \S+ (s|min) left", lines[0]), f"not the most useful first: {lines[0]!r}")
         check(name == "palimpsa", f"the process is called {name!r}")
+
+    # A prompt that takes long shows how much of it has been read, and nothing of that stays.
+    model = pathlib.Path(__file__).resolve().parents[2] / "models/shakespeare.gguf"
+    prompt = pathlib.Path(folder, "prompt")
+    prompt.write_text("To be, or not to be: that is the question.\n" * 700)
+    text, _ = on_terminal(["generate", model, "--prompt-file", prompt, "--max-tokens", "2", "--piece", "16", "--threads", "1"], 80, "xterm", folder)
+    drawn = re.findall(r"\r\x1b\[Kread (\d+) of 30100 tokens(?=\r\x1b\[K)", text)
+    check(drawn and [int(n) for n in drawn] == sorted(int(n) for n in drawn), f"no progress while a prompt is read: {text[:500]!r}")
 print("progress fits the terminal")

@@ -356,7 +356,7 @@ static void making_a_model_survives_memory_running_out(void **state) {
     pal_context_free(cx);
 }
 
-/* Rules cut few sequences differently from many; whatever number comes, the working memory was planned for it. */
+/* Rules cut few sequences differently from many; whatever number comes, the workspace was planned for it. */
 static void any_number_of_sequences_fits_the_plan(void **state) {
     (void)state;
     enum { MOST = 24, TOKENS = 2 * MOST };
