@@ -85,7 +85,7 @@ compare encoders "gguf llama_cpp" encoders_ggml.py "${program[@]}"
 compare blocks "gguf numpy" blocks_gguf.py "${program[@]}"
 if [ -d "$data/piqa" ] && [ -d "$golden/eval" ]; then
     compare lm-eval "lm_eval torch transformers" lm_eval_compare.py "${program[@]}" --model "$golden/eval/model" --data "$data" --docs 40:50
-    compare serve-lm-eval "lm_eval tenacity aiohttp" serve_lm_eval.py "${program[@]}" --golden "$golden/eval" --data "$data" --docs 10
+    compare serve-lm-eval "lm_eval torch transformers tenacity aiohttp" serve_lm_eval.py "${program[@]}" --golden "$golden/eval" --data "$data" --docs 10
 else
     skip lm-eval "PALIMPSA_DATA and PALIMPSA_GOLDEN name no data sets or no recorded model"
     skip serve-lm-eval "PALIMPSA_DATA and PALIMPSA_GOLDEN name no data sets or no recorded model"

@@ -314,7 +314,10 @@ function drawMaps(r) {
                 h('h3', { text: `Layer ${app.layer}` }),
                 h('p', {
                     class: 'muted',
-                    text: 'Attention keeps every token as it is: there is no fixed-size memory to show.',
+                    text:
+                        r.layers[app.layer].rule === 'attention'
+                            ? 'Attention keeps every token as it is: there is no fixed-size memory to show.'
+                            : 'This layer keeps no memory of keys and values: there is nothing to show.',
                 }),
             ),
         );

@@ -141,6 +141,7 @@ typedef struct pal_work_options {
     bool loss;      /* pal_model_loss or pal_model_score will be called */
     bool variance;  /* pal_work_variance will be asked after steps and prefills */
     bool training;  /* pal_model_learn will be called: forward keeps what backward needs */
+    int trial;      /* tokens that sessions may guess and read at once; at most `sequences`. 0: none */
     bool recompute; /* training: keep only the residual stream and run each layer's forward twice */
 } pal_work_options;
 typedef struct pal_plan { /* bytes */

@@ -28,10 +28,15 @@
 extern "C" {
 #endif
 
+enum { PAL_SPECULATE_MOST = 31 };
 typedef struct pal_engine_options {
     int piece;     /* tokens of a prompt that are read at once; 0: 256 */
     int context;   /* tokens that attention layers hold; 0: 4096 */
     bool variance; /* report each generated token's variance, which costs a little */
+    /* Most tokens that a session which runs alone guesses before a step, at most PAL_SPECULATE_MOST: the text's last
+     * tokens are looked up in the text, and what followed them is read at once with the token that a step reads. What
+     * is written, and the memory, are the same, bit for bit. Sessions with a watch do not guess. 0: none */
+    int speculate;
     double read_seconds; /* a step ends reading at the next layer after so long, so that writers need not wait for a
                           * whole piece; the next step continues there, with the same numbers. 0: reads whole pieces */
 } pal_engine_options;
@@ -48,6 +53,7 @@ PAL_API int pal_engine_busy(const pal_engine *engine); /* sessions that read or 
 typedef struct pal_engine_counts {                     /* since the engine was made */
     uint64_t read, written; /* tokens; a prompt's last one is read by the step that generates after it */
     double read_seconds, write_seconds;
+    uint64_t accepted, rejected; /* guessed tokens that were written, and that were not */
 } pal_engine_counts;
 PAL_API pal_engine_counts pal_engine_counted(const pal_engine *engine);
 
@@ -132,6 +138,11 @@ PAL_API void pal_session_cancel(pal_session *session); /* ends reading or writin
 PAL_API void pal_session_pause(pal_session *session, bool pause);
 PAL_API bool pal_session_busy(const pal_session *session);
 PAL_API pal_finish pal_session_finish(const pal_session *session); /* of the last text */
+/* Of the last text: guessed tokens (pal_engine_options.speculate) that were written, and that were not. */
+typedef struct pal_guessed {
+    int64_t accepted, rejected;
+} pal_guessed;
+PAL_API pal_guessed pal_session_guessed(const pal_session *session);
 /* What the session has read and written, to be looked at, saved or copied while the session is idle. */
 PAL_API const pal_state *pal_session_state(const pal_session *session);
 /* Text that was not reported yet: what might have become a stop string when the session was cancelled, and the bytes of

@@ -32,9 +32,12 @@ void pal_engine_free(pal_engine *e) {
 /* The workspace of an engine whose options are complete. */
 static pal_work_options work_options(const pal_engine_options *o) {
     const int most = o->piece > PAL_TOGETHER ? o->piece : PAL_TOGETHER;
-    return (pal_work_options){
-        .tokens = most, .sequences = PAL_TOGETHER, .logits = most, .context = o->context, .variance = o->variance
-    };
+    return (pal_work_options){ .tokens = most,
+                               .sequences = PAL_TOGETHER,
+                               .logits = most,
+                               .context = o->context,
+                               .variance = o->variance,
+                               .trial = o->speculate ? o->speculate + 1 : 0 };
 }
 
 static void complete(pal_engine_options *o) {
@@ -67,6 +70,9 @@ static pal_status build(pal_engine *e, const pal_context *cx, pal_error *err) {
     if (!(o->read_seconds >= 0))
         return pal_fail(err, PAL_E_ARGUMENT, "an engine that reads for %g s a step: expected 0 or more",
                         o->read_seconds);
+    if (o->speculate < 0 || o->speculate > PAL_SPECULATE_MOST)
+        return pal_fail(err, PAL_E_ARGUMENT, "an engine that guesses %d tokens: expected 0 to %d", o->speculate,
+                        PAL_SPECULATE_MOST);
     if (ids > (size_t)c->vocab)
         return pal_fail(err, PAL_E_ARGUMENT,
                         "the tokenizer (%s) has %zu ids, the model's vocabulary %d: they do not belong together",
@@ -138,7 +144,14 @@ int pal_engine_busy(const pal_engine *e) {
 
 pal_engine_counts pal_engine_counted(const pal_engine *e) { return e->counts; }
 
+/* The memory of who tries its guess reads what has become its text. */
+static void settle(pal_engine *e) {
+    if (e->trying) pal_model_keep_tried(e->work, e->trying->state, e->tried);
+    e->trying = NULL;
+}
+
 static void tell(const pal_session *s, const pal_token *token) {
+    if (token->finish) settle(s->engine); /* its memory may be looked at */
     if (s->options.on_token) s->options.on_token(s->options.user, token);
 }
 
@@ -279,10 +292,9 @@ static void read_piece(pal_session *s) {
     if (judged && s->options.logprobs) pal_parallel_for(e->cx, (size_t)n, prompt_sum_task, e);
     for (int i = 0; judged && i < n; i++) {
         pal_alternative top[PAL_ALTERNATIVES];
-        pal_token token = { .prompt = true,
-                            .id = (int32_t)ids[i + 1],
-                            .logprob = NAN,
-                            .variance = watched_variance(s, n, i) };
+        pal_token token = {
+            .prompt = true, .id = (int32_t)ids[i + 1], .logprob = NAN, .variance = watched_variance(s, n, i)
+        };
         if (s->options.logprobs)
             judge(s, e->prompt_logits + (size_t)i * (size_t)e->rows, e->prompt_sums[i], &token, top);
         tell(s, &token);
@@ -297,25 +309,29 @@ static void read_piece(pal_session *s) {
     else end(s, PAL_FINISH_LENGTH, NULL);
 }
 
-typedef struct {
-    pal_engine *e;
-    pal_session *const *group;
-    int32_t *ids;
-    double *sums; /* log_sum() of all logits, as the model gave them; of sessions that ask for log-probabilities */
-} pick_job;
-
-/* The id that follows in session i of a group, from its row of logits. */
-static void pick_task(void *arg, size_t i, int thread) {
-    const pick_job *job = arg;
-    const pal_engine *e = job->e;
-    const pal_session *s = job->group[i];
-    float *logits = e->logits + i * (size_t)e->rows;
-    if (s->options.logprobs) job->sums[i] = log_sum(logits, e->rows);
+/* The id that follows `position` tokens of a session, from its row of logits. *sum: log_sum() of them, as the model
+ * gave them, where the session asks for log-probabilities. */
+static int32_t pick(const pal_session *s, size_t row, int64_t position, int thread, double *sum) {
+    const pal_engine *e = s->engine;
+    float *logits = e->logits + row * (size_t)e->rows;
+    if (s->options.logprobs) *sum = log_sum(logits, e->rows);
     for (int k = 0; k < e->vocab; k++)
         if (!(e->tok->flags[k] & PAL_TOKEN_PRESENT)) logits[k] = -INFINITY;
-    job->ids[i] = pal_sampler_pick_allowed(e->samplers[thread], &s->options.sampling, logits, s->seen, s->written,
-                                           s->guide ? e->allowed + i * e->spellings->words : NULL, s->options.seed,
-                                           (uint64_t)pal_state_position(s->state));
+    return pal_sampler_pick_allowed(e->samplers[thread], &s->options.sampling, logits, s->seen, s->written,
+                                    s->guide ? e->allowed + row * e->spellings->words : NULL, s->options.seed,
+                                    (uint64_t)position);
+}
+
+typedef struct {
+    pal_session *const *group;
+    int32_t *ids;
+    double *sums;
+} pick_job;
+
+static void pick_task(void *arg, size_t i, int thread) {
+    const pick_job *job = arg;
+    const pal_session *s = job->group[i];
+    job->ids[i] = pick(s, i, pal_state_position(s->state), thread, &job->sums[i]);
 }
 
 /* Continues a session by the id that was picked from its row of logits, whose log_sum() is `all`. */
@@ -382,13 +398,57 @@ static void write_group(pal_engine *e, pal_session *const *group, int n) {
     for (int i = 0; i < n; i++) (void)pal_work_watch(e->work, i, group[i]->options.watch, NULL); /* was checked */
     const pal_status st = pal_model_step(e->model, e->work, states, n, ids, e->logits, &err);
     for (int i = 0; i < n; i++) (void)pal_work_watch(e->work, i, NULL, NULL);
-    pick_job job = { .e = e, .group = group, .ids = ids, .sums = sums };
+    pick_job job = { .group = group, .ids = ids, .sums = sums };
     for (int i = 0; i < n && !st; i++)
         if (group[i]->guide) pal_session_allow(group[i], i);
     if (!st) pal_parallel_for(e->cx, (size_t)n, pick_task, &job);
     for (int i = 0; i < n; i++)
         if (st) end(group[i], PAL_FINISH_ERROR, err.text);
         else write_token(group[i], ids[i], i, sums[i]);
+}
+
+/* The guess of a session that runs alone, for which there is room in its text and its memory; 0: none. */
+static int guess(pal_session *s, int32_t *draft) {
+    const pal_engine *e = s->engine;
+    const int64_t room = e->grows ? e->options.context - pal_state_position(s->state) : INT32_MAX;
+    int64_t most = e->options.speculate;
+    if (!most || s->options.watch || pal_engine_busy(e) > 1) return 0;
+    if (most > s->left - 1) most = s->left - 1;
+    if (most > room - 1) most = room - 1;
+    return pal_guess(&s->guesser, draft, (int)most);
+}
+
+/* As many tokens of one session as its guess holds for, and one more: each is picked as if the guess was unknown, from
+ * logits with the bits that a step has. */
+static void write_guessed(pal_session *s, const int32_t *draft, int drafted) {
+    pal_engine *e = s->engine;
+    const int64_t position = pal_state_position(s->state);
+    int32_t ids[PAL_SPECULATE_MOST + 1] = { pal_state_pending(s->state) };
+    bool right = true;
+    int accepted = 0;
+    pal_error err;
+    memcpy(ids + 1, draft, (size_t)drafted * sizeof *draft);
+    const pal_status st = pal_model_try(e->model, e->work, s->state, ids, drafted + 1, e->logits, &err);
+    if (st) {
+        end(s, PAL_FINISH_ERROR, err.text);
+        return;
+    }
+    e->trying = s;
+    for (int i = 0; right && s->phase == PAL_WRITING; i++) {
+        double sum = 0;
+        if (s->guide) pal_session_allow(s, i);
+        const int32_t id = pick(s, (size_t)i, position + i + 1, 0, &sum);
+        e->tried = i + 1;
+        right = i < drafted && id == draft[i];
+        accepted += right;
+        if (!right) settle(e);
+        write_token(s, id, i, sum);
+    }
+    pal_guess_learn(&s->guesser, drafted, accepted);
+    s->guessed.accepted += accepted;
+    s->guessed.rejected += drafted - accepted;
+    e->counts.accepted += (uint64_t)accepted;
+    e->counts.rejected += (uint64_t)(drafted - accepted);
 }
 
 int pal_engine_step(pal_engine *e) {
@@ -418,7 +478,10 @@ int pal_engine_step(pal_engine *e) {
             group[n++] = w;
         }
         if (n == PAL_TOGETHER || (n && !next)) {
-            write_group(e, group, n);
+            int32_t draft[PAL_SPECULATE_MOST];
+            const int drafted = n == 1 ? guess(group[0], draft) : 0;
+            if (drafted) write_guessed(group[0], draft, drafted);
+            else write_group(e, group, n);
             n = 0;
         }
     }

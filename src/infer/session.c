@@ -46,6 +46,7 @@ pal_status pal_session_new(pal_session **out, pal_engine *e, pal_error *err) {
     if ((st = pal_alloc_named(&block, 1, sizeof(pal_session), "a session", err))) return st;
     pal_session *s = block;
     s->engine = e;
+    pal_guess_forget(&s->guesser);
     st = pal_state_new(&s->state, e->model, e->options.context, err);
     if (!st) st = pal_decoder_new(&s->decoder, e->tok, true, err);
     if (!st) st = pal_alloc_named((void **)&s->seen, (size_t)e->vocab, 1, "a session", err);
@@ -63,6 +64,7 @@ void pal_session_free(pal_session *s) {
     pal_engine_remove(s);
     pal_session_unguide(s);
     pal_bytes_free(&s->spelled);
+    pal_ids_free(&s->guesser.text);
     pal_state_free(s->state);
     pal_decoder_free(s->decoder);
     pal_bytes_free(&s->held);
@@ -76,6 +78,7 @@ void pal_session_free(pal_session *s) {
 
 void pal_session_note(pal_session *s, uint32_t id) {
     s->seen[id] = 1;
+    pal_guess_note(&s->guesser, id);
     if (pal_tokenizer_is_special(s->engine->tok, id)) return; /* no text */
     if (s->recent_count == PAL_RECENT) memmove(s->recent, s->recent + 1, --s->recent_count * sizeof *s->recent);
     s->recent[s->recent_count++] = id;
@@ -111,6 +114,7 @@ void pal_session_cancel(pal_session *s) { pal_session_stop(s); }
 void pal_session_pause(pal_session *s, bool pause) { s->paused = pause; }
 bool pal_session_busy(const pal_session *s) { return s->phase != PAL_IDLE; }
 pal_finish pal_session_finish(const pal_session *s) { return s->finish; }
+pal_guessed pal_session_guessed(const pal_session *s) { return s->guessed; }
 const pal_state *pal_session_state(const pal_session *s) { return s->state; }
 
 void pal_session_reset(pal_session *s) {
@@ -119,6 +123,7 @@ void pal_session_reset(pal_session *s) {
     pal_state_reset(s->state);
     memset(s->seen, 0, (size_t)s->engine->vocab);
     s->recent_count = 0;
+    pal_guess_forget(&s->guesser);
     s->finish = PAL_FINISH_NOT;
     pal_session_follow(s);
 }
@@ -193,7 +198,10 @@ pal_status pal_session_begin(pal_session *s, const uint32_t *ids, size_t count, 
     if ((st = keep_options(&own, &stops, options, s->engine->tok, err))) return st;
     s->ids.count = 0;
     s->held.size = 0;
-    if ((st = make_room(s, options, stops.longest, err)) || (st = pal_ids_reserve(&s->ids, count + 1, err)) ||
+    const size_t tokens = count + 1 + (size_t)options->max_tokens;
+    if ((st = make_room(s, options, stops.longest, err)) ||
+        (s->engine->options.speculate && (st = pal_guess_reserve(&s->guesser, tokens, err))) ||
+        (st = pal_ids_reserve(&s->ids, count + 1, err)) ||
         (st = pal_engine_guide(s->engine, options->grammar, &guide, err)) ||
         (guide &&
          (st = pal_bytes_reserve(&s->spelled, s->engine->longest_token + s->engine->spellings->longest, err))) ||
@@ -212,12 +220,14 @@ pal_status pal_session_begin(pal_session *s, const uint32_t *ids, size_t count, 
     s->read = s->noted = 0;
     s->finish = PAL_FINISH_NOT;
     s->paused = false;
+    s->guessed = (pal_guessed){ 0 };
     s->left = options->max_tokens;
     if (s->written) memset(s->written, 0, (size_t)s->engine->vocab * sizeof *s->written);
     if (known) {
         s->read = (size_t)pal_state_position(known);
         memset(s->seen, 0, (size_t)s->engine->vocab);
         s->recent_count = 0;
+        pal_guess_forget(&s->guesser);
     }
     const int32_t pending = pal_state_pending(s->state);
     s->first = !pal_state_position(s->state) && pending < 0;
@@ -239,6 +249,7 @@ pal_status pal_session_copy(pal_session *to, pal_session *from, pal_error *err) 
     memcpy(to->seen, from->seen, (size_t)to->engine->vocab);
     memcpy(to->recent, from->recent, sizeof to->recent);
     to->recent_count = from->recent_count;
+    pal_guess_forget(&to->guesser);
     to->finish = PAL_FINISH_NOT;
     pal_session_follow(to);
     return PAL_OK;
@@ -291,6 +302,7 @@ static void continue_from(pal_session *s, const void *record, size_t size) {
     const int32_t pending = pal_state_pending(s->state);
     memset(s->seen, 0, (size_t)s->engine->vocab);
     s->recent_count = 0;
+    pal_guess_forget(&s->guesser);
     s->finish = PAL_FINISH_NOT;
     if (!take_record(s, record, size) && pending >= 0 && pending < s->engine->vocab)
         pal_session_note(s, (uint32_t)pending);

@@ -4,6 +4,7 @@
 #define PAL_INFER_SESSION_H
 
 #include "grammar/guide.h"
+#include "infer/guess.h"
 #include "infer/stops.h"
 #include "model/work.h"
 #include "palimpsa/session.h"
@@ -45,6 +46,8 @@ struct pal_session {
     pal_shared_guide *guide;     /* of its grammar; NULL: none */
     pal_place place;             /* in it */
     pal_bytes spelled;           /* a token, for the grammar */
+    pal_guesser guesser;
+    pal_guessed guessed;
 };
 
 struct pal_engine {
@@ -57,13 +60,15 @@ struct pal_engine {
     pal_work *work;
     const pal_context *cx;
     pal_sampler **samplers;         /* one a thread */
-    float *logits;                  /* of a step's rows */
+    float *logits;                  /* of a step's or a trial's rows */
     float *prompt_logits;           /* (piece, rows); NULL until a session wants them */
     double *prompt_sums;            /* (piece) their log_sum(); with them */
     pal_piece piece;                /* what is being read, by ... */
     pal_session *under_way;         /* ... this reader; NULL: nothing */
     pal_session *readers, *writers; /* readers: who has waited longest first */
     pal_engine_counts counts;
+    pal_session *trying;      /* who tries its guess; NULL: no one, or its memory has read what came true */
+    int tried;                /* tokens of the trial that are part of its text */
     pal_spellings *spellings; /* of the vocabulary; NULL until a session has a grammar, like the next one */
     uint64_t *allowed;        /* (rows of a step, words) bits of ids */
     pal_shared_guide *guides;

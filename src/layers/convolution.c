@@ -42,7 +42,7 @@ void pal_convolution_forward(const pal_pass *ps, const pal_mixer_plan *m, const 
                              pal_mixer_work *w, const float *x, float *h) {
     const size_t hidden = (size_t)m->hidden, values = (size_t)m->values;
     double t = pal_tick(ps);
-    pal_dense_forward(ps, &m->in, ps->tokens, x, hidden, PAL_OVERWRITE, a->p, (size_t)m->columns);
+    if (!ps->projected) pal_dense_forward(ps, &m->in, ps->tokens, x, hidden, PAL_OVERWRITE, a->p, (size_t)m->columns);
     t = pal_tock(ps, PAL_T_PROJECT, t);
     multiply(ps, m, pal_reading(third(m, a->p, 0)), pal_reading(third(m, a->p, 2)), (pal_view){ a->c, values });
     const pal_conv_args conv = conv_args(ps, m, layer, a);

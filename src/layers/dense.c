@@ -41,7 +41,7 @@ static int joined(const pal_dense *l, int first, pal_matrix *all) {
 void pal_dense_forward(const pal_pass *ps, const pal_dense *l, int rows, const float *x, size_t ldx, pal_accumulate acc,
                        float *y, size_t ldy) {
     assert(pal_dense_scratch_bytes(l, rows) <= ps->scratch_bytes);
-    const bool steps = !ps->cu_seqlens || rows <= STEP_ROWS;
+    const bool steps = !ps->cu_seqlens || ps->apart || rows <= STEP_ROWS;
     for (int i = 0, at = 0; i < l->matrices;) {
         pal_matrix w;
         const int count = joined(l, i, &w);

@@ -67,7 +67,30 @@ pal_memory_run pal_mixer_run(const pal_pass *ps, const pal_mixer_plan *m, const 
     return run;
 }
 
+/* One token after the other, each by a step. */
+static void remember_apart(const pal_pass *ps, const pal_mixer_plan *m, const pal_memory_run *run) {
+    for (int t = 0; t < ps->tokens; t++) {
+        const int past = run->past ? run->past[0] + t : t;
+        const size_t row = (size_t)t;
+        pal_memory_run one = *run;
+        one.shape.tokens = 1;
+        one.shape.cu_seqlens = NULL;
+        one.past = &past;
+        one.y = pal_view_at(run->y, row, 0);
+        one.y_var = pal_view_at(run->y_var, row, 0);
+        for (int i = 0; i < PAL_MEMORY_INPUTS; i++) {
+            pal_const_view *rows = pal_memory_input_rows(&one.in, i);
+            if (!pal_memory_input_list[i].parameter) *rows = pal_const_view_at(*rows, row, 0);
+        }
+        pal_memory_pass_on(m->rule, ps->cx, &one, PAL_STEP);
+    }
+}
+
 void pal_mixer_remember(const pal_pass *ps, const pal_mixer_plan *m, const pal_memory_run *run) {
+    if (ps->apart) {
+        remember_apart(ps, m, run);
+        return;
+    }
     const pal_memory_pass pass = ps->cu_seqlens ? PAL_FORWARD : PAL_STEP;
     assert(m->rule->scratch_bytes(ps->cx, &run->shape, pass) <= ps->scratch_bytes);
     pal_memory_pass_on(m->rule, ps->cx, run, pass);
@@ -199,13 +222,20 @@ void pal_mixer_finish(const pal_pass *ps, const pal_mixer_plan *m, const pal_lay
     pal_mixer_scale(ps, o, values, m->values, m->out_scale);
 }
 
+static void project(const pal_pass *ps, const pal_mixer_plan *m, const pal_layer *layer, pal_mixer_kept *a,
+                    const float *x) {
+    const size_t columns = (size_t)m->columns;
+    const float *bias = layer->w[PAL_W_IN_BIAS];
+    pal_dense_forward(ps, &m->in, ps->tokens, x, (size_t)m->hidden, PAL_OVERWRITE, a->p, columns);
+    if (bias) pal_bias_add(ps->cx, a->p, columns, ps->tokens, m->in.out[0], bias);
+    pal_mixer_scale_in(ps, m, a->p);
+}
+
 void pal_gated_forward(const pal_pass *ps, const pal_mixer_plan *m, const pal_layer *layer, pal_mixer_kept *a,
                        pal_mixer_work *w, const float *x, float *h) {
     const size_t columns = (size_t)m->columns, hidden = (size_t)m->hidden;
     double t = pal_tick(ps);
-    pal_dense_forward(ps, &m->in, ps->tokens, x, hidden, PAL_OVERWRITE, a->p, columns);
-    if (layer->w[PAL_W_IN_BIAS]) pal_bias_add(ps->cx, a->p, columns, ps->tokens, m->in.out[0], layer->w[PAL_W_IN_BIAS]);
-    pal_mixer_scale_in(ps, m, a->p);
+    if (!ps->projected) project(ps, m, layer, a, x);
     t = pal_tock(ps, PAL_T_PROJECT, t);
     const pal_conv_args conv = pal_mixer_conv_args(ps, m, layer, a);
     pal_conv_silu(ps->cx, &conv);

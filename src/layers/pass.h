@@ -34,6 +34,8 @@ typedef struct pal_pass {
     int tokens, sequences;
     const int *cu_seqlens;      /* NULL: one token a sequence */
     bool training;              /* backward follows, or is running */
+    bool apart;     /* the tokens of one sequence are computed as steps compute them, one after the other: same bits */
+    bool projected; /* the first mixer's first product is there already: only its memory and window move on */
     float *const *memory;       /* N memories of this layer; NULL: sequences start afresh */
     float *const *conv_window;  /* N convolution windows of this layer; NULL likewise */
     const float *const *before; /* backward: those windows as forward found them; NULL, or one that is NULL: zeros */

@@ -113,13 +113,17 @@ void pal_stack_use_states(pal_work *w, pal_pass *ps, pal_state *const *states, i
     ps->conv_window = w->conv_window;
 }
 
-/* Adds layer i's mean output variance at each sequence's last token. */
+/* Positions of a pass with a variance: the last of each sequence, or all of a trial. */
+static int judged(const pal_pass *ps) { return ps->apart ? ps->tokens : ps->sequences; }
+
+/* Adds layer i's mean output variance at each of them. */
 static void add_variance(pal_work *w, const pal_pass *ps, const pal_block *b) {
     const pal_mixer_plan *m = &b->plan;
     if (!pal_block_remembers(b) || !m->rule->has_variance) return;
-    for (int n = 0; n < ps->sequences; n++) {
+    for (int n = 0; n < judged(ps); n++) {
         enum { PIECE = 256 };
-        const size_t last = (size_t)(ps->cu_seqlens ? ps->cu_seqlens[n + 1] - 1 : n), values = (size_t)m->values;
+        const size_t last = (size_t)(ps->cu_seqlens && !ps->apart ? ps->cu_seqlens[n + 1] - 1 : n),
+                     values = (size_t)m->values;
         double sum = 0;
         for (size_t i = 0; i < values; i += PIECE) {
             float row[PIECE];
@@ -134,14 +138,15 @@ static void add_variance(pal_work *w, const pal_pass *ps, const pal_block *b) {
 
 static void forward_one(pal_work *w, pal_pass *ps, pal_state *const *states, int i) {
     if (states) pal_stack_use_states(w, ps, states, i);
-    block_forward(w, ps, i, false);
+    if (states && ps->apart) pal_trial_block(w, ps, states[0], i);
+    else block_forward(w, ps, i, false);
     if (ps->variance) add_variance(w, ps, &w->blocks[i]);
 }
 
 /* Nothing was added to the variances yet. */
 static void begin_variance(pal_work *w, const pal_pass *ps) {
     w->variance_layers = 0;
-    for (int n = 0; ps->variance && n < ps->sequences; n++) w->mean_variance[n] = 0;
+    for (int n = 0; ps->variance && n < judged(ps); n++) w->mean_variance[n] = 0;
 }
 
 void pal_stack_forward(pal_work *w, pal_pass *ps, pal_state *const *states) {

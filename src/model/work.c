@@ -97,6 +97,7 @@ static void layout_lists(pal_work *w, pal_arena *lists) {
     w->conv_window = pal_take(lists, sequences, sizeof(float *));
     w->before = pal_take(lists, sequences, sizeof(float *));
     w->watches = pal_take(lists, sequences, sizeof *w->watches);
+    if (w->options.trial) w->tried = pal_take(lists, (size_t)w->model->config.layers, sizeof(float *));
     if (w->options.variance) w->mean_variance = pal_take(lists, sequences, sizeof(double));
 }
 
@@ -109,6 +110,7 @@ static void layout(pal_work *w, pal_arena *arena, pal_arena *lists) {
     before = arena->used;
     layout_transient(w, arena);
     w->plan.transient = arena->used - before;
+    if (o->trial) pal_trial_layout(w, arena);
     before = arena->used;
     const int rows = o->loss || o->training ? o->tokens : o->logits ? o->logits : o->sequences;
     const pal_head_use use = {
@@ -193,6 +195,11 @@ static pal_status begin(pal_work *w, const pal_model *model, const pal_context *
     if (o->logits < 0 || o->context < 0)
         return pal_fail(err, PAL_E_ARGUMENT, "workspace: logits %d and context %d must not be negative", o->logits,
                         o->context);
+    if (o->trial < 0 || o->trial > o->sequences || (o->trial && o->training))
+        return pal_fail(err, PAL_E_ARGUMENT,
+                        "working memory for a trial of %d tokens: expected 0 to the number of sequences, %d, and no "
+                        "training",
+                        o->trial, o->sequences);
     w->positions = o->context ? o->context : DEFAULT_CONTEXT;
     if (w->positions < o->tokens) w->positions = o->tokens;
     if ((st = pal_alloc_named(&block, (size_t)model->config.layers, sizeof *w->blocks, "workspace", err))) return st;

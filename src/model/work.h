@@ -69,12 +69,15 @@ struct pal_work {
     float **memory, **conv_window; /* (N) of the layer that runs */
     float **caches;                /* (N) its keys and values on a device, when it attends */
     pal_paged *paged;              /* (N) its keys and values, when it attends */
-    const float **before;          /* (N) its windows as forward found them */
-    float *variance;               /* (T, values) of the layer that runs; NULL: not wanted */
-    double *mean_variance;         /* (N) summed over layers, at each sequence's last token */
-    int variance_layers;           /* in that sum */
-    const pal_watch **watches;     /* (N) who looks at a sequence */
-    int watching;                  /* how many do */
+    float **tried;             /* (layers) rows of a trial as their first product left them; where a layer remembers */
+    float *trial;              /* windows and memory of one layer, for a trial */
+    int tried_tokens;          /* of the last trial, until it is kept */
+    const float **before;      /* (N) its windows as forward found them */
+    float *variance;           /* (T, values) of the layer that runs; NULL: not wanted */
+    double *mean_variance;     /* (N) summed over layers, at each sequence's last token */
+    int variance_layers;       /* in that sum */
+    const pal_watch **watches; /* (N) who looks at a sequence */
+    int watching;              /* how many do */
     pal_timers timers;
     pal_learned_fn *learned; /* NULL: none */
     void *learned_user;
@@ -125,6 +128,17 @@ pal_status pal_piece_begin(pal_piece *piece, const pal_model *model, pal_work *w
 /* Runs for so many seconds, but by a block at least. True: it is done, and logits (tokens, vocab_rows) are written,
  * unless they are NULL. */
 bool pal_piece_go_on(pal_piece *piece, pal_work *work, double seconds, float *logits);
+
+/* trial.c. Reads n tokens of one sequence on trial: logits (n, vocab_rows), the same bits as of n steps. The state
+ * stays as it was; its pages may get room for more. The working memory was made with `trial` of n or more. */
+pal_status pal_model_try(const pal_model *model, pal_work *work, pal_state *state, const int32_t *ids, int n,
+                         float *logits, pal_error *err);
+/* The same state reads the first n of those tokens; nothing but a trial may have run in between. */
+void pal_model_keep_tried(pal_work *work, pal_state *state, int n);
+/* Where a trial of so many tokens keeps what it needs. */
+void pal_trial_layout(pal_work *work, pal_arena *arena);
+/* Block i of a trial runs on a copy of its memory and leaves its product in work->tried. */
+void pal_trial_block(pal_work *work, pal_pass *pass, pal_state *state, int block);
 
 /* From dh of the last stream to dh of the first; before: the states that forward began with (NULL: afresh), constants.
  */

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""The page in a real browser, on two small models trained here: type, stream, fork, roll back, open a layer, move the slider, compare with plasticity off, dark
-mode, a narrow screen, hostile texts, runs, a key, links and files. What the page shows is compared with what the server says to another client.
+"""The page in a real browser, on two small models trained here and small ones of five published families: type, stream, fork, roll back, open a layer, move the
+slider, compare with plasticity off, dark mode, a narrow screen, hostile texts, runs, a key, links and files. What the page shows is compared with what the server
+says to another client.
    inspector.py PROGRAM [--shots DIR] [--web DIR] [--only PART,...] [--models DIR] [--patience SECONDS]
 --web: files of DIR instead of those inside the program; --models: the small models stay in DIR for the next time."""
 import http.client, json, math, pathlib, statistics, subprocess, sys, tempfile, time
@@ -407,6 +408,95 @@ def others(b, folder):
         check(noise == [], noise)
 
 
+FAMILIES = pathlib.Path(__file__).resolve().parents[1] / "golden" / "families"
+
+
+def write(b, text):
+    b.type("#prompt", text)
+    b.click("#send")
+    time.sleep(0.1)
+    idle(b)
+    return state(b)["ids"]
+
+
+def hybrids(b, folder):
+    """Published families that attend: what is shown of every layer; branches and files continue as texts that were read whole."""
+    downloads = folder / "downloads"
+    families = [FAMILIES / name for name in ("granite_4_h", "falcon_h1", "nemotron_h", "lfm2", "qwen3_5_published")]
+    with serving("serve", *families, "--tokenizer", "bytes", "--max-context", 512, "--kv-type", "f16", "--port", 0, "--threads", 2) as base:
+        b.open(base + "/")
+        ready(b)
+        b.js("document.querySelector('#option-max_tokens').value = 12; document.querySelector('#option-temperature').value = 0")
+
+        def continues(ids, count, what):
+            """The last `count` tokens are what another client gets after those before them, without anything kept."""
+            told = observe(base, model=state(b)["model"], prompt=ids[:-count], max_tokens=count, temperature=0, observe={"tiles": False})
+            check([e["id"] for e in told if e["type"] == "token" and not e["prompt"]] == ids[-count:], what)
+
+        for family in families:
+            pick_model(b, family.name)
+            rules = b.js("return import('/app.js').then(({ app, modelNamed }) => modelNamed(app.current.model).rules)")
+            ids = write(b, f"{family.name} {HOSTILE} reads")
+            check(len(ids) == len(f"{family.name} {HOSTILE} reads") + 12, f"{family.name} writes 12 tokens: {len(ids)}")
+            continues(ids, 12, f"{family.name}: the text is the server's")
+            windows = b.texts(".tile .window")
+            check([w == "–" for w in windows] == [r in ("attention", "none") for r in rules], f"{family.name}: {rules} have the windows {windows}")
+            for layer in (rules.index(r) for r in dict.fromkeys(rules)):
+                b.click(f".tile[data-layer='{layer}']")
+                b.wait(f"layer {layer}", "return document.querySelector('#layer h3')?.textContent === `Layer ${arguments[0]}`", layer)
+                says = {"attention": "Attention keeps every token", "none": "This layer keeps no memory"}.get(rules[layer], "keys, columns:")
+                b.wait(f"layer {layer}, which {rules[layer]}", "return document.querySelector('#layer').textContent.includes(arguments[0])", says, seconds=10)
+            remembers = next((i for i, r in enumerate(rules) if r not in ("attention", "none")), None)
+            if remembers is not None:
+                b.click(f".tile[data-layer='{remembers}']")
+                b.js("const s = document.querySelector('#slider'); s.value = 9; s.dispatchEvent(new Event('input'))")
+                b.wait("the place", "return document.querySelector('#place').textContent.startsWith('9 / ')")
+                same_as_server(b, base)
+            # Which tokens every layer reads: as many rows as layers that have something to read from.
+            choose_token(b, 8)
+            b.wait("what is read", "return document.querySelectorAll('.stack-row').length === arguments[0]", sum(r != "none" for r in rules))
+            check(len(b.js("return [...document.querySelectorAll('.stack-row.attends')]")) == rules.count("attention"), f"{family.name}: layers that attend")
+
+            # Fork in the midst, write, go back, write: each text is one that was read whole.
+            press(b, "Fork here")
+            b.wait("the fork", "return import('/app.js').then(({ app }) => app.current.parent?.model === arguments[0])", family.name)
+            check(state(b)["ids"] == ids[:9], "the fork has the first nine tokens")
+            branch = write(b, " another way")
+            continues(branch, 12, f"{family.name}: a fork continues")
+            choose_token(b, 14)
+            press(b, "Roll back here")
+            b.wait("the end of what was rolled back", "return document.querySelectorAll('#text .t').length === 15")
+            continues(write(b, "once more"), 12, f"{family.name}: what was rolled back continues")
+
+            # Keep it on the server, save the file in the browser, and continue from that file.
+            whole = state(b)["ids"]
+            for file in downloads.glob("*.memory"):
+                file.unlink()
+            b.js("document.querySelector(`#text .t[data-i='${arguments[0]}']`).click()", len(whole) - 1)
+            press(b, "Keep memory here")
+            eventually("the server has the whole text", lambda: any(m["model"] == family.name and m["tokens"] == len(whole) for m in kept(base)))
+            b.wait("its row", "return !!document.querySelector('#memories .node[aria-current=true]')")
+            b.js("""[...document.querySelector('#memories .node[aria-current=true]').nextElementSibling.querySelectorAll('button')]
+                .find(x => x.textContent === 'Download').click()""")
+            eventually("the memory's file is saved", lambda: [f.stat().st_size > 1000 for f in downloads.glob("*.memory")] == [True])
+            b.do("POST", f"/element/{b.find('#upload')}/value", {"text": str(next(downloads.glob("*.memory")))})
+            b.wait("a text that continues from the file", "return import('/app.js').then(({ app }) => app.current.base?.tokens === arguments[0])", len(whole))
+            more = write(b, "; and")
+            continues(whole + more, 12, f"{family.name}: a file continues as its text")
+        # A text that fills the context ends with a sentence, and the page works.
+        b.js("document.querySelector('#option-max_tokens').value = 600")
+        written = write(b, "to the end")
+        check(len(whole) + len(written) in (512, 513), f"the context of 512 tokens is full: {len(whole)} and {len(written)}")
+        b.type("#prompt", "too much")
+        b.click("#send")
+        b.wait("the server's sentence", "return document.querySelector('#notice').textContent.includes('512')")
+        b.click("#new")
+        b.js("document.querySelector('#option-max_tokens').value = 60")
+        check(len(write(b, " again")) == len("too much again") + 60, "what was typed is not lost, and a new text has room for it")
+        noise = [m for m in b.console() if "400" not in m]  # the text that was too long
+        check(noise == [], noise)
+
+
 PARTS = (talk, lists, recall, comparison, runs, looks, long_text)
 
 
@@ -443,6 +533,8 @@ def main():
                 with_key(b, folder, folder / "runs" / f"text {HOSTILE}")
             if wanted(others):
                 others(b, folder)
+            if wanted(hybrids):
+                hybrids(b, folder)
         finally:
             b.close()
     print(f"{harness.checks} checks in a browser passed")

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Power fails at any moment of training, tokenizing, converting and saving a memory: what the program did is recorded call by call and
+"""Power fails at any moment of training, tokenizing, converting, saving a memory and keeping prompts: what the program did is recorded call by call and
 replayed up to that moment, without what was not synced. Every checkpoint, model and memory that has its name is whole, and the same
-command ends with the bits of a run that no one disturbed."""
-import pathlib, random, shutil
+command ends with the bits of a run that no one disturbed. A server that keeps prompts is killed between any two writes as well."""
+import os, pathlib, random, shutil
 
-from faulty import TEXT, TRAIN, check, contents, copied, folder_in_memory, golden, good, long_run
+from faulty import TEXT, TRAIN, can_serve, check, contents, copied, folder_in_memory, golden, good, long_run, strays
+from serving import serving
 
 rng = random.Random(13)
 
@@ -82,7 +83,7 @@ class Disk:
     synced_inside = frozenset()
 
     def write_out(self, folder, names, unsynced):
-        """names: what survived. unsynced: what a file that was not synced has: nothing, zeros or a part of its bytes."""
+        """names: what survived. unsynced: what a file that was not synced has: nothing, zeros, a part of its bytes or, of a program that was killed, all."""
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
         for name in sorted(names):
@@ -94,7 +95,7 @@ class Disk:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             now, safe = bytes(self.cached[names[name]]), self.stored[names[name]]
             if now != safe:
-                now = {"lost": safe, "zeros": bytes(len(now)), "torn": now[:len(now) // 2] + bytes(len(now) - len(now) // 2)}[unsynced]
+                now = {"written": now, "lost": safe, "zeros": bytes(len(now)), "torn": now[:len(now) // 2] + bytes(len(now) - len(now) // 2)}[unsynced]
             (folder / name).write_bytes(now)
 
 
@@ -145,6 +146,50 @@ def disk_out(disk):
     return root / "here"
 
 
+def kept_prompts(model, most):
+    """serve --keep is killed, or loses its power, after each call that gives or takes a name, and between others: the next server finds every snapshot that has its
+    name, with its pages and nothing else, and answers as one that reads the prompts."""
+    start, work, log = copied(root / "nothing", root / "start-keep"), root / "work", root / "log"
+    ask = dict(max_tokens=3, temperature=0, ignore_eos=True, logit_bias={str(i): -100 for i in (*range(32), *range(127, 256))})
+    said = lambda s, prompts, **how: [s.text(prompt=p, **ask, **how) for p in prompts]
+    rounds = [[TEXT[i * 400:i * 400 + 150] for i in range(3)]]
+    with serving(model, "--tokenizer", "bytes") as s:
+        for more in " and what is new" * 6, ", and the end":  # which share pages with what they continue
+            rounds.append([p + answer + more for p, answer in zip(rounds[-1], said(s, rounds[-1], cache_prompt=False))])
+        asked = [*rounds[2], *rounds[1]]  # each continues a text that may be kept
+        expected = said(s, asked, cache_prompt=False)
+    log.unlink(missing_ok=True)
+    copied(start, work)
+    os.environ.update(PALIMPSA_FAULTS="record", PALIMPSA_FAULTS_LOG=str(log))
+    with serving(model, "--tokenizer", "bytes", "--keep", work / "keep", "--keep-disk", "300K") as s:
+        said(s, [*rounds[0], *rounds[1]])
+    del os.environ["PALIMPSA_FAULTS"], os.environ["PALIMPSA_FAULTS_LOG"]
+    calls, disk, tried, kept = list(calls_of(log, work)), Disk(start), 0, set()
+    check(sum(kind == "unlink" and path.endswith(".kept") for kind, path, *_ in calls) > 1, "--keep-disk removes nothing")
+    names = [i for i, call in enumerate(calls) if call[0] in ("rename", "unlink")]
+    moments = set(range(len(calls))) if long_run else {*rng.sample(names, min(most, len(names))), *rng.sample(range(len(calls)), most // 2), len(calls) - 1}
+    for i, (kind, path, *rest) in enumerate(calls):
+        disk.apply(kind, path, rest)
+        if i not in moments:
+            continue
+        ways = [(disk.node, "written"), (disk.node, "lost"), (disk.node, "zeros"), (disk.durable, "torn")]
+        for names, unsynced in ways if long_run else [ways[0] if tried % 2 else rng.choice(ways[1:])]:
+            here = root / "here"
+            disk.write_out(here, names, unsynced)
+            when = f"kept prompts: ended after call {i} ({kind} {path}), names {'all' if names is disk.node else 'synced'}, bytes {unsynced}"
+            there = [n for n in names if n.endswith(".kept")]
+            with serving(model, "--tokenizer", "bytes", "--keep", here / "keep") as s:
+                check(s.metric("kept_prompts") == len(there), f"{when}: {s.metric('kept_prompts')} of {there}")
+                left = [n for n in os.listdir(here / "keep") if n.count(".") > 1 or n.endswith(".pages") and not there]
+                check(not left and not strays(here), f"{when}: {left} was not removed")
+                check(said(s, asked) == expected and s.metric("kept_failed_total") == 0, f"{when}: other answers, or {s.metric('kept_failed_total')} files that cannot be read")
+                check(s.metric("kept_found_total") == len(there), f"{when}: found {s.metric('kept_found_total')} of {there}")
+            kept.add(len(there))
+            tried += 1
+    check(len(kept) > 2, f"snapshots at a time: {kept}")
+    print(f"kept prompts: {len(calls)} calls, ended {tried} times with {min(kept)} to {max(kept)} snapshots")
+
+
 with folder_in_memory() as folder:
     root = pathlib.Path(folder).resolve()
     start = root / "start"
@@ -175,3 +220,6 @@ with folder_in_memory() as folder:
     good(*save, "river", folder=models)
     mind = lambda here: (here / "mind").read_bytes()
     power_fails("save a memory", models, [*save, "gold"], lambda here: [*save, "gold"], mind, 4, lambda here, expected: mind(here) in (mind(models), expected))
+    if can_serve():
+        (root / "nothing").mkdir()
+        kept_prompts(golden / "families/granite_4_h", 8)

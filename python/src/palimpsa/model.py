@@ -42,6 +42,7 @@ class Score(NamedTuple):
 
 
 _MIXER = ("heads", "key_heads", "dk", "dv", "rank", "conv")
+_KEPT = {"f32": lib.PAL_F32, "f16": lib.PAL_F16, "q8_0": lib.PAL_Q8_0}  # types of keys and values
 
 
 def _layer(native: Any, layer: int) -> dict[str, Any]:
@@ -60,10 +61,11 @@ class Model:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], tokenizer: str | os.PathLike[str] | bool | None = None, *,
-             threads: int | None = None, max_context: int = 4096, variance: bool = True, device: str = "cpu") -> Model:
+             threads: int | None = None, max_context: int = 4096, kv_type: str = "f32", variance: bool = True, device: str = "cpu") -> Model:
         """tokenizer: instead of the one that lies with the model; False: none, for models of numbers. max_context: tokens
-        that attention layers can hold. variance: of every token that is written, which costs a little. device: where to
-        compute, "cpu", "opencl" or "opencl:N" as palimpsa.devices() counts."""
+        that attention layers can hold; kv_type: numbers of their keys and values, "f32", "f16" or "q8_0". variance: of every
+        token that is written, which costs a little. device: where to compute, "cpu", "opencl" or "opencl:N" as
+        palimpsa.devices() counts."""
         self = object.__new__(cls)
         self.path = os.fsdecode(os.fspath(path))
         self._guard = Guard()
@@ -72,6 +74,8 @@ class Model:
         self._cx = context(threads, device)
         if not 1 <= max_context <= 1 << 24:
             raise ValueError(f"max_context is {max_context}; expected 1 to {1 << 24}")
+        if kv_type not in _KEPT:
+            raise ValueError(f"kv_type is {kv_type!r}; expected one of {', '.join(_KEPT)}")
         self._options = (int(max_context), bool(variance))
         err = ffi.new("pal_error *")
         name = path_bytes(path)
@@ -83,6 +87,7 @@ class Model:
             spec = ffi.NULL if tokenizer is None or tokenizer is True else ffi.new("char[]", path_bytes(tokenizer))
             check(lib.pal_bundle_open(self._bundle, name, spec, ffi.NULL, self._cx, err), err)
         self._open = True
+        check(lib.pal_model_keep_as(self._bundle.model, _KEPT[kv_type], err), err)
         self._describe()
         return self
 
@@ -96,6 +101,7 @@ class Model:
         shared = lib.pal_model_mixer(native)  # in a model of several kinds of layers these have no one value
         self.config |= {name: None if shared == ffi.NULL else getattr(shared, name) for name in _MIXER}
         self.config["mlp"] = self.layers[0]["mlp"] if native.blocks == 1 else None
+        self.kv_type: str = ffi.string(lib.pal_dtype_name(lib.pal_model_kept_as(self._bundle.model))).decode().lower()
         self.rules: list[str] = [layer["rule"] for layer in self.layers]
         self.parameters = int(lib.pal_model_parameters(self._bundle.model))
         self.fingerprint = f"{lib.pal_model_fingerprint(self._bundle.model):016x}"

@@ -221,7 +221,7 @@ def observe(model: Model, ids: np.ndarray) -> Observation:
             state = work.state()
             work.read(state, tokens)
             for layer in made:
-                if layer.rule == "attention":
+                if layer.rule in ("attention", "none"):
                     continue
                 parts = state_parts(model, state, layer.layer)
                 layer.importance = parts.pop("I", None)

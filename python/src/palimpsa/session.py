@@ -327,7 +327,7 @@ class Session:
 
     def parts(self, layer: int) -> dict[str, np.ndarray]:
         """The memory of a layer: `mu` and `I` [heads, dv, dk] of palimpsa; `S`, or `H` and `G`, of other rules; of
-        attention `K` and `V`, flat."""
+        attention `K` and `V` [key_heads, tokens, d]."""
         with self.model._guard():
             return state_parts(self.model, lib.pal_session_state(self._live()), layer)
 
@@ -383,7 +383,8 @@ def state_parts(model: Model, state: Any, layer: int) -> dict[str, np.ndarray]:
             parts[ffi.string(name).decode()] = np.empty(size[0], np.float32)
     pointers = [ffi.from_buffer("float[]", x, require_writable=True) for x in parts.values()] + [ffi.NULL] * 2
     check(lib.pal_state_export(state, layer, pointers[0], pointers[1], err), err)
-    if model.rules[layer] == "attention":
-        return parts
     mixer = model.layers[layer]["mixers"][0]
+    if model.rules[layer] == "attention":  # there is room for the whole context
+        tokens = lib.pal_state_position(state)
+        return {name: x.reshape(mixer["key_heads"], -1, mixer["dk" if name == "K" else "dv"])[:, :tokens].copy() for name, x in parts.items()}
     return {name: x.reshape(mixer["heads"], -1, mixer["dk"]) for name, x in parts.items()}
