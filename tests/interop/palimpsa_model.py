@@ -12,7 +12,7 @@ class Config(ctypes.Structure):
 
 class WorkOptions(ctypes.Structure):
     _fields_ = [("tokens", ctypes.c_int), ("sequences", ctypes.c_int), ("logits", ctypes.c_int), ("context", ctypes.c_int),
-                ("loss", ctypes.c_bool), ("variance", ctypes.c_bool), ("training", ctypes.c_bool), ("recompute", ctypes.c_bool)]
+                ("loss", ctypes.c_bool), ("variance", ctypes.c_bool), ("training", ctypes.c_bool), ("trial", ctypes.c_int), ("recompute", ctypes.c_bool)]
 
 
 class Model:
