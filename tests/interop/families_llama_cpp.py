@@ -28,10 +28,11 @@ from random_families import SHAPES, make
 IDS = [1, 5, 9, 100, 17, 42, 3, 3, 119, 88, 7, 64, 31, 2, 2, 90]
 VOCAB = 304
 # Shapes that a GGUF file of the family cannot say, by what the warning names.
-REFUSED = r"conv_bias is|position_embedding_type is|mamba_norm_before_gate is|linear_value_head_dim is|layer_types is|bamba|head_dim is"
+REFUSED = r"conv_bias is|position_embedding_type is|mamba_norm_before_gate is|linear_value_head_dim is|layer_types is|bamba|head_dim is|time_step_limit is"
 WITHOUT_ATTENTION = {("granite", 4), ("nemotron", 4)}  # on which llama.cpp fails an assertion
 LAYERS = {"nemotron-3-nano-4b": 14, "qwen3.5-4b": 4, "granite-4.0-h-350m": 11, "granite-4.0-h-1b": 6}
-TYPES = dict(Q8_0=(7, 0.997), Q4_K_M=(15, 0.99), Q5_K_M=(17, 0.995), Q6_K=(18, 0.999), Q3_K_M=(12, 0.97), Q2_K=(10, 0.9), IQ4_XS=(30, 0.98), Q4_0=(2, 0.98), Q5_0=(8, 0.99),
+# Where weights have 6 or 8 bits, most of the difference is llama.cpp's rounding of activations, to 8 bits in blocks of 256 or 32.
+TYPES = dict(Q8_0=(7, 0.997), Q4_K_M=(15, 0.99), Q5_K_M=(17, 0.995), Q6_K=(18, 0.993), Q3_K_M=(12, 0.97), Q2_K=(10, 0.9), IQ4_XS=(30, 0.98), Q4_0=(2, 0.98), Q5_0=(8, 0.99),
              Q5_1=(9, 0.99), Q4_1=(3, 0.98))
 PATCHED_CONVERTER = """
 import json, runpy, sys

@@ -209,31 +209,64 @@ static const struct {
       "'model.layers.0.feed_forward.w1.weight' is [112,64], the configuration makes it [113,64]" },
 };
 
+/* root gets the tensors of a family and its configuration with one key set to a JSON text, or without it. */
+static void change_config(const char *root, const char *name, const char *key, const char *value) {
+    char path[TEST_PATH + 32], tensors[TEST_PATH + 32];
+    json_t *config;
+    snprintf(path, sizeof path, "%s/config.json", family(name));
+    OK(pal_json_read(&config, path, err));
+    if (value) json_object_set_new(config, key, json_loads(value, JSON_DECODE_ANY, NULL));
+    else json_object_del(config, key);
+    snprintf(tensors, sizeof tensors, "%s/model.safetensors", family(name));
+    test_join(path, root, "model.safetensors");
+    assert_int_equal(symlink(tensors, path), 0);
+    test_join(path, root, "config.json");
+    OK(pal_json_write(path, config, err));
+    json_decref(config);
+}
+
 static void what_is_not_supported_is_refused_by_name(void **state) {
     (void)state;
     for (size_t i = 0; i < PAL_COUNT(refused); i++) {
-        char root[256], path[TEST_PATH + 32], tensors[TEST_PATH + 32];
-        json_t *config;
+        char root[256];
         pal_model *model;
         pal_error why;
-        snprintf(path, sizeof path, "%s/config.json", family(refused[i].directory));
-        OK(pal_json_read(&config, path, err));
-        if (refused[i].value)
-            json_object_set_new(config, refused[i].key, json_loads(refused[i].value, JSON_DECODE_ANY, NULL));
-        else json_object_del(config, refused[i].key);
         test_directory(root);
-        snprintf(tensors, sizeof tensors, "%s/model.safetensors", family(refused[i].directory));
-        test_join(path, root, "model.safetensors");
-        assert_int_equal(symlink(tensors, path), 0);
-        test_join(path, root, "config.json");
-        OK(pal_json_write(path, config, err));
+        change_config(root, refused[i].directory, refused[i].key, refused[i].value);
         const pal_status st = pal_model_open(&model, root, PAL_FOR_INFERENCE, cx, &why);
         if (st != PAL_E_UNSUPPORTED && st != PAL_E_FORMAT)
             fail_msg("%s with %s: status %d", refused[i].directory, refused[i].key, st);
         if (!strstr(why.text, refused[i].sentence) || !strstr(why.text, root))
             fail_msg("%s with %s: '%s', expected '%s'", refused[i].directory, refused[i].key, why.text,
                      refused[i].sentence);
-        json_decref(config);
+        test_remove(root);
+    }
+}
+
+/* GGUF files of families have no word for limits of time steps: such a model gets an architecture of ours. */
+static void limits_of_time_steps_survive_gguf(void **state) {
+    (void)state;
+    static const char *const names[] = { "granite_4_h", "nemotron_h", "falcon_h1" };
+    int32_t ids[24];
+    for (int i = 0; i < 24; i++) ids[i] = (i * 37 + 11) % 288;
+    for (size_t f = 0; f < PAL_COUNT(names); f++) {
+        char root[256], original[TEST_PATH];
+        size_t count;
+        test_directory(root);
+        snprintf(original, sizeof original, "%s", family(names[f]));
+        change_config(root, names[f], "time_step_limit", "[0.01, 0.1]");
+        const char *gguf = convert(root, root, "model.gguf", PAL_LAYOUT_GGUF);
+        float *free_steps = logits_of(original, PAL_FOR_INFERENCE, ids, 24, &count);
+        float *limited = logits_of(root, PAL_FOR_INFERENCE, ids, 24, &count);
+        float *written = logits_of(gguf, PAL_FOR_INFERENCE, ids, 24, &count);
+        double *expected = malloc(count * sizeof *expected);
+        for (size_t i = 0; i < count; i++) expected[i] = (double)limited[i];
+        assert_true(apart(free_steps, expected, count) > 1e-3);
+        if (!(apart(written, expected, count) <= 1e-5)) fail_msg("%s: the limit is lost in GGUF", names[f]);
+        free(free_steps);
+        free(limited);
+        free(written);
+        free(expected);
         test_remove(root);
     }
 }
@@ -305,6 +338,7 @@ int main(void) {
         cmocka_unit_test(matrices_stay_mapped),
         cmocka_unit_test(families_survive_every_conversion),
         cmocka_unit_test(what_is_not_supported_is_refused_by_name),
+        cmocka_unit_test(limits_of_time_steps_survive_gguf),
         cmocka_unit_test(gguf_files_may_state_that_there_are_no_experts),
         cmocka_unit_test(gguf_files_may_list_recurrent_layers),
     };

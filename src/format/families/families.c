@@ -127,29 +127,31 @@ json_t *pal_family_mixer(const char *kind, int64_t heads, int64_t key_heads, int
                      (json_int_t)key_heads, "state_size", (json_int_t)state, "head_dim", (json_int_t)width);
 }
 
-/* [low, high], where high may be infinite: a null or {"__float__": "Infinity"}. */
-static void set_limit(pal_family_reader *r, json_t *to) {
+/* Whether time steps are limited, to [low, high], where high may be infinite: a null or {"__float__": "Infinity"}. */
+static bool read_limit(pal_family_reader *r, double *least, double *most) {
     static const char key[] = "time_step_limit";
     const json_t *limit = pal_family_value(r, key);
     const json_t *low = json_array_get(limit, 0), *high = json_array_get(limit, 1);
     const char *word = json_string_value(json_object_get(high, "__float__"));
-    if (!limit) return;
+    if (!limit) return false;
     if (json_array_size(limit) != 2 || !json_is_number(low) ||
-        !(json_is_number(high) || json_is_null(high) || (word && strcmp(word, "Infinity") == 0)))
-        return pal_family_refuse(r, key, "two numbers, of which the second may be infinite");
-    if (json_number_value(low) > 0 || json_is_number(high))
-        pal_json_set(to, key,
-                     json_pack("[f,o]", json_number_value(low),
-                               pal_json_number(json_is_number(high) ? json_number_value(high) : INFINITY)));
+        !(json_is_number(high) || json_is_null(high) || (word && strcmp(word, "Infinity") == 0))) {
+        pal_family_refuse(r, key, "two numbers, of which the second may be infinite");
+        return false;
+    }
+    *least = json_number_value(low);
+    *most = json_is_number(high) ? json_number_value(high) : INFINITY;
+    return *least > 0 || json_is_number(high);
 }
 
 json_t *pal_family_mamba2(pal_family_reader *r, int64_t heads, int64_t groups, int64_t state, int64_t width,
                           const char *taps, const char *conv_bias) {
+    double low, high;
     json_t *to = pal_family_mixer("mamba2", heads, groups, state, width);
     pal_json_set(to, "conv", json_integer(pal_family_size(r, taps)));
     pal_json_set(to, "conv_bias", json_boolean(pal_family_flag(r, conv_bias)));
     pal_json_set(to, "norm_groups", json_integer(groups));
-    set_limit(r, to);
+    if (read_limit(r, &low, &high)) pal_json_set(to, "time_step_limit", json_pack("[f,o]", low, pal_json_number(high)));
     return to;
 }
 
@@ -266,9 +268,12 @@ pal_status pal_family_from_gguf(json_t **out, const pal_family *family, const js
 pal_status pal_family_to_gguf(json_t **out, const pal_family *family, const json_t *config, const char *path,
                               pal_error *err) {
     pal_family_reader r;
+    double low, high;
     json_t *to = json_object();
     *out = NULL;
     begin_reader(&r, family, config, path, err);
+    if (read_limit(&r, &low, &high))
+        pal_family_refuse(&r, "time_step_limit", "[0, Infinity] in a GGUF file of a family");
     if (!r.st) family->to_gguf(&r, to);
     return finish(&r, out, to);
 }
