@@ -145,6 +145,8 @@ stage_tsan() {
     check "thread sanitizer build (clang, libomp, plain matmul)" build_preset tsan
     TSAN_OPTIONS="ignore_noninstrumented_modules=1" PALIMPSA_THREADS=3 check "unit tests under the thread sanitizer" \
         tests build-tsan -L unit
+    TSAN_OPTIONS="ignore_noninstrumented_modules=1" check "a server of hybrids, with kept prompts, under the thread sanitizer" \
+        python3 tests/project/serve_hybrids.py build-tsan/palimpsa tests/golden --sanitized
 }
 stage_browser() {
     check "the page's arithmetic" node --test tests/web/*.test.mjs
