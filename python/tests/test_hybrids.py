@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: MIT
 """Models of several kinds of layers: published families and one trained here, in sessions, files, evaluation and training."""
 import json
+import sys
 
 import numpy as np
 import pytest
 
 import golden
 import palimpsa
+
+sys.path.append(str(golden.OPS.parents[1] / "interop"))
+import random_families  # noqa: E402
 
 FAMILIES = golden.OPS.parent / "families"
 DATA = golden.OPS.parent / "eval" / "data"
@@ -176,9 +180,37 @@ def test_training_a_hybrid_resumes_and_leaves_what_is_not_trained(play, ours, tm
     assert not any("embed" in name or "proj.weight" in name and "b_" not in name for name in changed), changed
 
 
-def test_quantised_hybrids_open(tmp_path):
-    for name in ("granite_4_h", "nemotron_h"):
-        palimpsa.convert(FAMILIES / name, tmp_path / f"{name}.gguf", to="gguf", dtype="q8_0", tokenizer="none")
-        with palimpsa.Model.open(FAMILIES / name, "bytes") as exact, palimpsa.Model.open(tmp_path / f"{name}.gguf", "bytes") as coarse:
-            assert coarse.kind == exact.kind and coarse.layers == exact.layers
-            assert 0 < golden.nmax(coarse.logits(TEXT[:30]), exact.logits(TEXT[:30])) < 0.2
+def small_shapes():
+    """Published shapes cut to rows of 256, which all types of blocks fill."""
+    shapes = random_families.SHAPES
+    heads = {"hidden_size": 256, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 512}
+    qwen = random_families.cut(shapes["qwen3.5-0.8b"], 4, 512)
+    qwen["text_config"] |= {"hidden_size": 256, "intermediate_size": 512, "num_attention_heads": 2, "num_key_value_heads": 1, "linear_num_key_heads": 2,
+                            "linear_num_value_heads": 4}
+    return {
+        "lfm2": shapes["lfm2.5-1.2b"] | heads | {"num_hidden_layers": 3, "layer_types": ["conv", "full_attention", "conv"], "intermediate_size": 768, "block_ff_dim": 768},
+        "nemotron": shapes["nemotron-3-nano-4b"] | heads | {"num_hidden_layers": 6, "hybrid_override_pattern": "M-M*-M", "head_dim": 64, "intermediate_size": 512,
+                                                            "mamba_num_heads": 8, "mamba_head_dim": 32, "ssm_state_size": 32, "n_groups": 2},
+        "qwen": qwen,
+    }
+
+
+@pytest.mark.parametrize("name", ["lfm2", "nemotron", "qwen"])
+def test_quantised_files_compute_what_their_numbers_say(name, tmp_path, monkeypatch):
+    monkeypatch.setattr(random_families, "SHAPES", small_shapes())
+    random_families.make(tmp_path / name, name, dtype="f32")
+    ids, logits = np.random.default_rng(3).integers(0, 512, 48), {}
+
+    def read(path):
+        with palimpsa.Model.open(path, False) as m:
+            return m.logits(ids).astype(np.float64)
+
+    exact = read(tmp_path / name)
+    for dtype, near in (("q8_0", 0.998), ("q4_k", 0.8)):
+        file, back = tmp_path / f"{dtype}.gguf", tmp_path / dtype
+        assert palimpsa.convert(tmp_path / name, file, to="gguf", dtype=dtype, tokenizer="none").finer == 0
+        palimpsa.convert(file, back, to="hf", dtype="f32", tokenizer="none")
+        logits[dtype] = found = read(file)
+        assert 0 < golden.nmax(found, read(back)) < 1e-3  # products of blocks round activations to 16 bits
+        assert (found * exact).sum() / np.linalg.norm(found) / np.linalg.norm(exact) > near
+    assert golden.nmax(logits["q8_0"], exact) < golden.nmax(logits["q4_k"], exact)
