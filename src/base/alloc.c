@@ -7,10 +7,10 @@
 #include <string.h>
 #include <sys/mman.h>
 
-static const size_t line = 64, huge_page = 2 << 20, large = 8 << 20; /* bytes */
+static const size_t line = 64, huge_page = 2 << 20, large = 1 << 20; /* bytes */
 
 static atomic_ullong allocations;
-static atomic_ullong fail_from; /* 0: never */
+static atomic_ullong fail_from;  /* 0: never */
 static atomic_ullong fail_until; /* the last that fails */
 
 bool pal_alloc_refused(void) {
@@ -19,15 +19,15 @@ bool pal_alloc_refused(void) {
     return from && nth >= from && nth <= atomic_load(&fail_until);
 }
 
-/* Large blocks lie on huge pages where the system has them: what streams through hundreds of megabytes (weights,
- * gradients, moments) then hardly waits for page tables. */
+/* Large blocks lie on huge pages where the system has them: what streams through megabytes (weights, gradients, keys
+ * and values) then hardly waits for page tables. */
 void *pal_alloc(size_t n, size_t size) {
     if (pal_alloc_refused()) return NULL;
     if (size && n > (SIZE_MAX - huge_page) / size) return NULL;
     const size_t wanted = n && size ? n * size : 1, page = wanted >= large ? huge_page : line,
-                 bytes = (wanted + page - 1) / page * page;
-    void *block = aligned_alloc(page, bytes);
-    if (!block) return NULL;
+                 bytes = (wanted + line - 1) / line * line;
+    void *block;
+    if (posix_memalign(&block, page, bytes)) return NULL;
     if (page == huge_page) madvise(block, bytes, MADV_HUGEPAGE); /* only advice: small pages do, too */
     memset(block, 0, bytes);
     return block;
