@@ -2,6 +2,7 @@
 /* palimpsa chat-template: what a chat template makes of messages. */
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/context.h"
 #include "base/map.h"
@@ -131,8 +132,9 @@ int cmd_chat_template(int argc, char **argv) {
         { "pieces", OPT_FLAG, &s.pieces, NULL, "print JSON that keeps apart what the template and the messages say" },
     };
     const cli_usage usage = {
-        .synopsis = "chat-template FILE [options]",
+        .synopsis = "chat-template FILE|DIR [options]",
         .about = "Reads a chat template (Jinja) and renders messages as the model sees them.\n\n"
+                 "DIR is a model directory with a chat_template.jinja. "
                  "Without messages it says whether the template takes tools, how its model writes "
                  "calls of them, and how it thinks.",
         .examples = "  palimpsa chat-template chat_template.jinja\n"
@@ -145,8 +147,14 @@ int cmd_chat_template(int argc, char **argv) {
     const int parsed = cli_parse(&usage, argc, argv, &path, 1, &count);
     if (parsed) return parsed < 0 ? CLI_OK : parsed;
     if (count != 1)
-        return cli_error(CLI_USAGE,
-                         "chat-template: expected the file of a template; see 'palimpsa chat-template --help'");
+        return cli_error(
+            CLI_USAGE,
+            "chat-template: name a template's file, or a directory that has one; see 'palimpsa chat-template --help'");
     if (!s.messages && (s.tools || s.kwargs)) return cli_error(CLI_USAGE, "chat-template: --messages is missing");
+    char inside[4096];
+    struct stat info;
+    if (stat(path, &info) == 0 && S_ISDIR(info.st_mode) &&
+        snprintf(inside, sizeof inside, "%s/chat_template.jinja", path) < (int)sizeof inside)
+        path = inside;
     return s.messages ? read_and_render(&s, path) : describe(path);
 }

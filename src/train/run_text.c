@@ -451,10 +451,10 @@ static void describe(const pal_train_settings *o, const void *self, char *text, 
     static const char *const orders[] = { [PAL_ORDER_STORED] = "documents as they are stored",
                                           [PAL_ORDER_DOCUMENTS] = "documents shuffled",
                                           [PAL_ORDER_SEQUENCES] = "pieces of documents shuffled" };
-    snprintf(text, size, "%lld updates of %d x %d x %d tokens, context %d, %s%s", (long long)o->steps, o->accumulate,
-             o->batch, o->row, o->context, orders[((const text_run *)self)->order],
-             o->carry_state ? "; memories are carried from row to row, gradients are not (truncated back-propagation)"
-                            : "");
+    snprintf(
+        text, size, "%lld update%s of %d x %d x %d tokens, context %d, %s%s", (long long)o->steps,
+        o->steps == 1 ? "" : "s", o->accumulate, o->batch, o->row, o->context, orders[((const text_run *)self)->order],
+        o->carry_state ? "; memories are carried from row to row, gradients are not (truncated back-propagation)" : "");
 }
 
 const pal_run_task pal_run_text = { .name = "text",

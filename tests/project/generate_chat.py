@@ -48,6 +48,10 @@ with tempfile.TemporaryDirectory() as folder:
         answer = json.loads(run(*G, "--json", *options))
         assert answer["prompt_tokens"] == len(ids), (options, answer, len(ids))
 
+    (folder / "published").mkdir()  # a model directory has its template in it
+    (folder / "published/chat_template.jinja").write_text((folder / "other.jinja").read_text())
+    assert run("chat-template", folder / "published", "--messages", messages) == shown == b"Time?: "
+
     # A conversation: what is typed after a call is its result; the memory goes along while the template only adds to it.
     out, read, _ = talk(model, ["Time?", "noon", "in Oslo", "x", "y"], "--tools", tools, "--grammar", call)
     assert out.count("now({})") == 3 and len(read) == 3, out  # a question, and twice two results: three answers
