@@ -123,6 +123,10 @@ static json_t *job_json(const generation *s, const job *j) {
         const pal_engine_counts c = pal_engine_counted(s->engine);
         pal_json_set(root, "prompt_tokens_per_s", json_real(rate(c.read, c.read_seconds)));
         pal_json_set(root, "tokens_per_s", json_real(rate(c.written, c.write_seconds)));
+        if (s->o->speculate) {
+            pal_json_set(root, "accepted_prediction_tokens", json_integer((json_int_t)c.accepted));
+            pal_json_set(root, "rejected_prediction_tokens", json_integer((json_int_t)c.rejected));
+        }
     }
     return root;
 }
@@ -247,7 +251,9 @@ static int finish(job *j, pal_session *session) {
 }
 
 static pal_engine_options engine_options(const generate_options *o) {
-    return (pal_engine_options){ .piece = o->piece, .context = o->context, .variance = o->uncertainty };
+    return (pal_engine_options){
+        .piece = o->piece, .context = o->context, .variance = o->uncertainty, .speculate = o->speculate
+    };
 }
 
 /* Printed when nothing of what was asked for is wrong, before the first token is read. */
@@ -304,6 +310,9 @@ static void summary(const generation *s) {
     if (n.written) snprintf(speed, sizeof speed, ", %.1f tokens/s", rate(n.written, n.write_seconds));
     fprintf(stderr, "; written: %lld%s; memory: %s%s\n", (long long)s->written_tokens, speed,
             pal_model_grows(c) ? "up to " : "", memory);
+    if (s->o->speculate)
+        fprintf(stderr, "guessed: %llu tokens came true, %llu did not\n", (unsigned long long)n.accepted,
+                (unsigned long long)n.rejected);
     int full = 0;
     for (int i = 0; i < s->count; i++) full += s->jobs[i].finish == PAL_FINISH_CONTEXT;
     if (full && s->count > 1) fprintf(stderr, "%d of %d ", full, s->count);
@@ -469,6 +478,8 @@ static int check(const generate_options *o) {
         return cli_error(CLI_USAGE, "--max-context expects 1 to %d, found %d", 1 << 24, o->context);
     if (o->piece < 1 || o->piece > 1 << 20)
         return cli_error(CLI_USAGE, "--piece expects 1 to %d, found %d", 1 << 20, o->piece);
+    if (o->speculate < 0 || o->speculate > PAL_SPECULATE_MOST)
+        return cli_error(CLI_USAGE, "--speculate expects 0 to %d, found %d", PAL_SPECULATE_MOST, o->speculate);
     for (int i = 0; i < o->stop.count; i++)
         if (!o->stop.items[i][0]) return cli_error(CLI_USAGE, "--stop expects a text, found an empty one");
     return CLI_OK;
@@ -522,6 +533,9 @@ int cmd_generate(int argc, char **argv) {
         TEXT_MODEL_KV_OPTION(o.kv_type),
         { "max-context", OPT_INT, &o.context, "N", "context of attention layers, in tokens (default 4096)" },
         { "batch", OPT_INT, &o.batch, "N", "prompts to run at a time (default 8)" },
+        { "speculate", OPT_INT, &o.speculate, "N",
+          "guess up to N tokens from the text itself where it repeats, and read them at once: the same text, sooner "
+          "(default 0: off; try 7)" },
         { "piece", OPT_INT, &o.piece, "N", "prompt tokens to read at once (default 256)" },
         { "json", OPT_FLAG, &o.common.json, NULL, "print one JSON object per prompt, one per line" },
         CLI_COMMON_OPTIONS(o.common),

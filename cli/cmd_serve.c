@@ -146,6 +146,8 @@ static int check(serve_options *o) {
         return cli_error(CLI_USAGE, "--port expects 0 to 65535, found %d", o->serve.port);
     if (o->serve.max_sessions < 1 || o->serve.max_sessions > 4096)
         return cli_error(CLI_USAGE, "--max-sessions expects 1 to 4096, found %d", o->serve.max_sessions);
+    if (o->serve.speculate < 0 || o->serve.speculate > PAL_SPECULATE_MOST)
+        return cli_error(CLI_USAGE, "--speculate expects 0 to %d, found %d", PAL_SPECULATE_MOST, o->serve.speculate);
     if (o->serve.max_queue < 1) return cli_error(CLI_USAGE, "--max-queue expects at least 1");
     if (o->max_body < 1024 || o->max_body > (int64_t)1 << 32)
         return cli_error(CLI_USAGE, "--max-body expects 1024 to 4294967296 bytes, found %lld", (long long)o->max_body);
@@ -224,6 +226,9 @@ int cmd_serve(int argc, char **argv) {
           "tokens between snapshots of a prompt, a multiple of 256 (default 2048; 0: no cache)" },
         TEXT_MODEL_KV_OPTION(o.kv_type),
         { "max-context", OPT_INT, &o.serve.context, "N", "context of attention layers, in tokens (default 4096)" },
+        { "speculate", OPT_INT, &o.serve.speculate, "N",
+          "let a text that runs alone guess up to N tokens where it repeats: the same text, sooner (default 0: off; "
+          "try 7)" },
         { "chat-template", OPT_TEXT, &o.serve.template, "X",
           "template of chats: a file, or chatml, llama2 or plain (default: the model's own, else plain)" },
         { "cors", OPT_TEXT, &o.serve.cors, "ORIGIN", "allow pages of this origin to call the server (default: none)" },

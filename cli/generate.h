@@ -14,7 +14,7 @@ typedef struct generate_options {
     const char *kv_type;
     pal_sampling sampling;
     int64_t max_tokens, seed;
-    int context, batch, piece;
+    int context, batch, piece, speculate;
     cli_list stop;
     bool ignore_eos, bos, interactive, uncertainty, chat;
 } generate_options;

@@ -30,10 +30,15 @@ static json_t *finish_json(const serve_text *t) {
 }
 
 json_t *serve_counts_json(const serve_job *job) {
-    return json_pack("{s:I, s:I, s:I, s:{s:I}}", "prompt_tokens", (json_int_t)job->prompt_tokens, "completion_tokens",
-                     (json_int_t)job->written_tokens, "total_tokens",
-                     (json_int_t)job->prompt_tokens + job->written_tokens, "prompt_tokens_details", "cached_tokens",
-                     (json_int_t)job->cached_tokens);
+    json_t *counts = json_pack("{s:I, s:I, s:I, s:{s:I}}", "prompt_tokens", (json_int_t)job->prompt_tokens,
+                               "completion_tokens", (json_int_t)job->written_tokens, "total_tokens",
+                               (json_int_t)job->prompt_tokens + job->written_tokens, "prompt_tokens_details",
+                               "cached_tokens", (json_int_t)job->cached_tokens);
+    if (counts && job->server->options.speculate)
+        pal_json_set(counts, "completion_tokens_details",
+                     json_pack("{s:I, s:I}", "accepted_prediction_tokens", (json_int_t)job->guessed.accepted,
+                               "rejected_prediction_tokens", (json_int_t)job->guessed.rejected));
+    return counts;
 }
 
 static json_t *envelope(const serve_job *job, const char *object, json_t *choices) {

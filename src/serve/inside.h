@@ -167,6 +167,7 @@ struct serve_job {
     bool caches;            /* prompts may be known already, and are known later */
     serve_observe *observe; /* NULL: no one looks into the memory */
     int64_t prompt_tokens, cached_tokens, written_tokens;
+    pal_guessed guessed;
     /* Both threads. */
     struct MHD_Connection *connection; /* NULL: gone */
     int socket;

@@ -131,6 +131,8 @@ serve_result serve_metrics(serve_exchange *x) {
     add_counter(&w, "palimpsa_prompt_tokens_total", (double)s->engine.read, "Tokens read.");
     add_counter(&w, "palimpsa_written_tokens_total", (double)s->engine.written, "Tokens written.");
     add_counter(&w, "palimpsa_cached_tokens_total", (double)n->cached_tokens, "Tokens of prompts from the cache.");
+    add_counter(&w, "palimpsa_accepted_tokens_total", (double)s->engine.accepted, "Guessed tokens that were written.");
+    add_counter(&w, "palimpsa_rejected_tokens_total", (double)s->engine.rejected, "Guessed tokens that were not.");
     add_counter(&w, "palimpsa_prompt_seconds_total", s->engine.read_seconds, "Time spent reading prompts.");
     add_counter(&w, "palimpsa_write_seconds_total", s->engine.write_seconds, "Time spent writing.");
     add_gauge(&w, "palimpsa_queue", s->queued, "Requests that wait.");

@@ -24,6 +24,7 @@ typedef struct pal_serve_options {
     int max_tokens;       /* that a request may ask for */
     double timeout; /* seconds in which a request must have come, and a stream be read on; bodies get more by size */
     int context;          /* tokens that attention layers hold */
+    int speculate;        /* tokens that a text which runs alone guesses; 0: none */
     size_t memory_budget; /* bytes that texts which run and the cache may take */
     int cache_distance;   /* tokens between snapshots of a prompt, a multiple of 256; 0: nothing is cached */
     const char *keep;       /* a directory for what the cache holds, to be found after a restart; NULL: none */

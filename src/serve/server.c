@@ -349,7 +349,9 @@ static void on_completed(void *user, struct MHD_Connection *connection, void **s
 }
 
 pal_engine_options pal_serve_engine_options(const pal_serve_options *o) {
-    return (pal_engine_options){ .context = o->context, .variance = true, .read_seconds = 0.2 };
+    return (pal_engine_options){
+        .context = o->context, .variance = true, .read_seconds = 0.2, .speculate = o->speculate
+    };
 }
 
 pal_status serve_model_engine(pal_server *s, serve_model *m, pal_error *err) {

@@ -317,6 +317,12 @@ static pal_status kept_ids(const serve_text *t, pal_ids *ids, pal_error *err) {
 
 static pal_status load_memory(serve_text *t, pal_error *err);
 
+static void add_guessed(const serve_text *t) {
+    const pal_guessed guessed = pal_session_guessed(t->session);
+    t->job->guessed.accepted += guessed.accepted;
+    t->job->guessed.rejected += guessed.rejected;
+}
+
 /* A session that has met a stop string has read it. What becomes the memory is read again without it; true: the text
  * has not ended yet. */
 static bool reads_again(serve_text *t) {
@@ -326,6 +332,7 @@ static bool reads_again(serve_text *t) {
     if (t->again) return pal_session_busy(t->session);
     if (t->finish != PAL_FINISH_STOP || !job->update) return false;
     t->again = true;
+    add_guessed(t);
     pal_status st = load_memory(t, &err);
     if (!st) st = kept_ids(t, &ids, &err);
     if (!st) st = pal_session_begin(t->session, ids.data, ids.count, &(pal_session_options){ 0 }, &err);
@@ -362,6 +369,7 @@ static void end_text(serve_text *t) {
         keep_answer(t);
     }
     measure(t);
+    if (!t->again) add_guessed(t);
     drop_session(t);
     t->done = true;
     t->job->ended++;
@@ -643,6 +651,7 @@ static void *work(void *user) {
             pal_engine_step(s->models[i].engine);
             const pal_engine_counts c = pal_engine_counted(s->models[i].engine);
             sum.read += c.read, sum.written += c.written;
+            sum.accepted += c.accepted, sum.rejected += c.rejected;
             sum.read_seconds += c.read_seconds, sum.write_seconds += c.write_seconds;
         }
         pthread_mutex_lock(&s->lock);

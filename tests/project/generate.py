@@ -28,6 +28,7 @@ with tempfile.TemporaryDirectory() as folder:
     sampled = run(*G, "--seed", 5, "--temperature", 1)
     assert sampled == run(*G, "--seed", 5, "--temperature", 1) != run(*G, "--seed", 6, "--temperature", 1)
     sizes, told = json.loads(run("inspect", hybrid, "--json")), said(*G)
+    assert "\nguessed: " in said(*G, "--speculate", 7) and "guessed" not in told
     planned = re.search(r"RAM: weights ([\d.]+) KiB, workspace ([\d.]+) MiB, ([\d.]+) KiB a sequence; [\d.]+ MiB in all\n", told)
     assert planned, told
     inspected = [sizes["weight_bytes"] / 2**10, sizes["generating_bytes"] / 2**20, sizes["state_bytes"] / 2**10]
@@ -230,13 +231,33 @@ with tempfile.TemporaryDirectory() as folder:
         far = subprocess.run([program, "generate", attention, "--tokenizer", "bytes", "--prompt", "x", "--max-context", str(1 << 24)], capture_output=True, preexec_fn=limit, timeout=100)
         assert far.returncode == 0, far
 
+    # Guesses change neither text nor memory.
+    (folder / "rules").write_text('root ::= ( "ab" [c-e] "."? )+ "!"')
+    (folder / "loops.txt").write_text("".join(f"{words[i:]} {words[i:]}\n" for i in range(4)))
+    for model, own in ((hybrid, []), (attention, ["--tokenizer", "bytes", "--kv-type", "f16"])):
+        G = ["generate", model, *own, "--max-tokens", 90, "--repetition-penalty", 0.2, "--threads", 1]
+        for i, more in enumerate((["--temperature", 0], ["--seed", 3, "--temperature", 0.4], ["--stop", "e", "--temperature", 0.3], ["--grammar", folder / "rules"], ["--json", "--uncertainty", "--temperature", 0.02])):
+            texts, memories, counts = [], [], []
+            for speculate in (0, 7):
+                out = run(*G, *more, "--prompt", words + words, "--speculate", speculate, "--save-memory", folder / "guessed")
+                if "--json" in more:
+                    out = json.loads(out)
+                    counts.append([out.pop(f"{how}_prediction_tokens", None) for how in ("accepted", "rejected")])
+                    for speed in ("prompt_tokens_per_s", "tokens_per_s"):
+                        del out[speed]
+                texts.append(out), memories.append((folder / "guessed").read_bytes())
+            assert texts[0] == texts[1] and memories[0] == memories[1], (model, more)
+        assert counts[0] == [None, None] and counts[1][0] > 5, counts
+        many = ["--prompts", folder / "loops.txt", "--temperature", 0.5]
+        assert run(*G, *many) == run(*G, *many, "--speculate", 31) == run(*G, *many, "--speculate", 3, "--batch", 1)
+
     for wrong, says in ((["generate"], "name a model"), (["generate", hybrid], "needs a prompt"), (["generate", folder / "no", "--prompt", "a"], "cannot open"),
                         (["generate", hybrid, "--prompt", "a", "--prompts", "x"], "one of"), (["generate", hybrid, "--prompt", "a", "--temperature", "1e7"], "expected 0 to 1e6"),
                         (["generate", hybrid, "--prompt", "a", "--seed", 2**64 - 1], "to 9223372036854775807, found"), (["generate", hybrid, "--top-k", "3000000000"], "to 2147483647, found"),
                         (["generate", hybrid, "--prompt", "a", "--seed", "x"], "whole number, found 'x'"),
                         (["generate", hybrid, "--prompt", "a", "--top-p", "3"], "top-p"), (["generate", hybrid, "--prompt", "a", "--top-p", "0"], "--top-p"),
                         (["generate", hybrid, "--prompt", "a", "--repetition-penalty", "0"], "--repetition-penalty"), (["generate", hybrid, "--prompt", "a", "--stop", ""], "--stop"),
-                        (["generate", hybrid, "--prompt", "a", "--max-tokens", "-1"], "--max-tokens"), (["generate", hybrid, "--prompt", "\u0416"], "U+0416"),
+                        (["generate", hybrid, "--prompt", "a", "--max-tokens", "-1"], "--max-tokens"), (["generate", hybrid, "--prompt", "a", "--speculate", 32], "--speculate expects 0 to 31, found 32"), (["generate", hybrid, "--prompt", "\u0416"], "U+0416"),
                         (["generate", hybrid, "--prompt", ""], "empty"), (["generate", hybrid, "--prompts", folder / "memory.jsonl"], "cannot open"),
                         (["generate", hybrid, "--load-memory", folder / "text", "--prompt", "a"], "state file"), (["generate", hybrid, "--prompt", "a", "--bos"], "--bos"),
                         (["generate", golden / "models/mqar_gdn", "--tokenizer", "bytes", "--prompt", "a"], "256 ids")):

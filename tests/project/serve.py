@@ -172,6 +172,21 @@ with tempfile.TemporaryDirectory() as folder:
         for path in ("/tokenize", "/v1/completions"):
             s.refused({"prompt": "1 99"}, "prompt", path)
 
+    # A text that runs alone guesses: the same answers, and both kinds of guesses are counted.
+    asked = [dict(prompt="abc abd abc abd abc " * 3, max_tokens=80, temperature=t, seed=4, repetition_penalty=0.2, ignore_eos=True, **more)
+             for t, more in ((0, {}), (0.5, dict(logprobs=3)), (0.3, dict(n=3)), (0.3, dict(stop=["b"])), (0.5, dict(frequency_penalty=0.1)))]
+    answers = []
+    for options in ([], ["--speculate", 7]):
+        with serving(hybrid, *options) as s:
+            answers.append([s.complete(**body) for body in asked])
+            counted = [s.metric(f"{how}_tokens_total") for how in ("accepted", "rejected")]
+            if not options:
+                assert counted == [0, 0] and "completion_tokens_details" not in answers[0][0]["usage"], (counted, answers[0][0])
+                continue
+            details = [a["usage"].pop("completion_tokens_details") for a in answers[1]]
+            assert counted == [sum(d[f"{how}_prediction_tokens"] for d in details) for how in ("accepted", "rejected")] and details[0]["accepted_prediction_tokens"] > 5, (counted, details)
+    assert [[a["choices"], a["usage"]] for a in answers[0]] == [[a["choices"], a["usage"]] for a in answers[1]]
+
     # What a model is called: NAME=PATH, or the last part of a path, which may hold a "=" or be ".".
     shutil.copytree(hybrid, folder / "a=b/m=1")
     before = os.getcwd()
@@ -210,7 +225,7 @@ with tempfile.TemporaryDirectory() as folder:
             assert status != 200 or answer["usage"]["completion_tokens"] == length
 
     for wrong, says in ((["serve"], "model directory"), (["serve", folder / "no"], "cannot open"), (["serve", hybrid, "--port", 70000], "--port"), (["serve", hybrid, hybrid], "NAME=MODEL"),
-                        (["serve", hybrid, "--max-sessions", 0], "--max-sessions"), (["serve", hybrid, "--log", "loud"], "--log"), (["serve", hybrid, "--memory-budget", "2Q"], "2G"), (["serve", hybrid, "--max-body", "9999999T"], "2G"), (["serve", hybrid, "--memory-budget", "1K"], "--memory-budget 1024"), (["serve", hybrid, "--chat-template", "x"], "chatml, llama2, plain")):
+                        (["serve", hybrid, "--max-sessions", 0], "--max-sessions"), (["serve", hybrid, "--speculate", -1], "--speculate expects 0 to 31, found -1"), (["serve", hybrid, "--log", "loud"], "--log"), (["serve", hybrid, "--memory-budget", "2Q"], "2G"), (["serve", hybrid, "--max-body", "9999999T"], "2G"), (["serve", hybrid, "--memory-budget", "1K"], "--memory-budget 1024"), (["serve", hybrid, "--chat-template", "x"], "chatml, llama2, plain")):
         process = subprocess.run([program, *map(str, wrong)], capture_output=True, text=True, timeout=60)
         assert process.returncode == 2 and says in process.stderr and not process.stdout, (wrong, process)
     print("serve: as promised")
