@@ -1,4 +1,5 @@
-"""Every relative link of a Markdown page leads to a file of the tree, and every #anchor to a heading: ROOT is the argument."""
+"""Every relative link of a Markdown page leads to a file of the tree, and every #anchor to a heading; the index of the documents lists
+each page of docs/: ROOT is the argument."""
 import pathlib, re, subprocess, sys
 
 root = pathlib.Path(sys.argv[1])
@@ -17,9 +18,12 @@ def headings(page):
 
 
 wrong, checked = [], 0
+index = (root / "docs/README.md").read_text(encoding="utf-8")
 listed = subprocess.run(["git", "-C", root, "ls-files", "*.md"], capture_output=True, text=True)
 for name in listed.stdout.split():
     page = root / name
+    if re.fullmatch(r"docs/\w+/[\w-]+\.md", name) and f"({name[5:]})" not in index:
+        wrong.append(f"{name}: docs/README.md does not list it")
     text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.S | re.M)
     for link in re.findall(r"\]\(([^)\s]+)\)", text) + re.findall(r'(?:src|href|srcset)="([^"]+)"', text):
         if re.match(r"[a-z]+:", link):
