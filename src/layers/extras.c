@@ -78,9 +78,9 @@ static void prepare_rows(void *arg, size_t begin, size_t end, int thread) {
             const float *from = job->a->extra[i] + t * width;
             float *to = job->w->extra[i] + t * width;
             for (size_t j = 0; j < width; j++)
-                to[j] = (e->least + e->factor * from[j]) * (e->of_key ? k[j] : e->of_dt ? dt[j * heads / width] : 1);
+                to[j] = (e->least + e->factor * from[j]) * (e->of_key ? k[j] : dt ? dt[j * heads / width] : 1);
         }
-        for (size_t h = 0; m->trapezoid && h < heads; h++)
+        for (size_t h = 0; dt && h < heads; h++)
             job->w->beta[t * heads + h] = dt[h] - job->w->extra[PAL_TRAPEZOID_LAG][t * heads + h];
     }
 }
@@ -100,7 +100,7 @@ static void backward_rows(void *arg, size_t begin, size_t end, int thread) {
     for (size_t t = begin; t < end; t++) {
         const float *k = pal_row_in(job->k, t), *dt = m->trapezoid ? job->a->dt + t * heads : NULL;
         float *dkey = pal_row(job->dk, t), *ddt = job->w->ddt + t * (size_t)m->dt_width;
-        for (size_t h = 0; m->trapezoid && h < heads; h++) { /* beta = dt - lag */
+        for (size_t h = 0; dt && h < heads; h++) { /* beta = dt - lag */
             ddt[h] = job->w->dbs[t * heads + h];
             job->w->dextra[PAL_TRAPEZOID_LAG][t * heads + h] -= ddt[h];
         }
@@ -113,8 +113,8 @@ static void backward_rows(void *arg, size_t begin, size_t end, int thread) {
             float *d = job->w->dextra[i] + t * width;
             for (size_t j = 0; j < width; j++) {
                 if (e->of_key) dkey[j] += (e->least + e->factor * f[j]) * d[j];
-                if (e->of_dt) ddt[j * heads / width] += (e->least + e->factor * f[j]) * d[j];
-                d[j] *= e->factor * (e->of_key ? k[j] : e->of_dt ? dt[j * heads / width] : 1);
+                if (dt) ddt[j * heads / width] += (e->least + e->factor * f[j]) * d[j];
+                d[j] *= e->factor * (e->of_key ? k[j] : dt ? dt[j * heads / width] : 1);
             }
         }
     }

@@ -24,7 +24,7 @@ typedef struct pal_mixer_extra {
     pal_activation kind;
     pal_weight_id bias;  /* PAL_W_COUNT: none */
     float factor, least; /* the rule reads least + factor f */
-    bool of_key, of_dt;  /* and that times the key, or times its head's time step */
+    bool of_key;         /* and that times the key; a trapezoid's: times its head's time step */
 } pal_mixer_extra;
 enum { PAL_MIXER_EXTRAS = 3 };               /* most that one rule reads */
 enum { PAL_TRAPEZOID_G, PAL_TRAPEZOID_LAG }; /* the first extras where gates are rates times a time step */

@@ -91,7 +91,6 @@ static void plan_extras(pal_mixer_plan *m, const pal_mixer_spec *spec, const pal
                                                    .bias = extras[i].bias,
                                                    .factor = extras[i].factor,
                                                    .least = extras[i].least,
-                                                   .of_dt = extras[i].of_dt,
                                                    .of_key = extras[i].input == PAL_INPUT_ERASE && m->compares };
     }
 }
