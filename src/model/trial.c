@@ -56,7 +56,7 @@ pal_status pal_model_try(const pal_model *m, pal_work *w, pal_state *state, cons
     pal_pass ps;
     pal_status st;
     if (n > w->options.trial)
-        return pal_fail(err, PAL_E_ARGUMENT, "a trial of %d tokens: the working memory was made for %d", n,
+        return pal_fail(err, PAL_E_ARGUMENT, "a trial of %d tokens: the workspace was made for %d", n,
                         w->options.trial);
     if ((st = pal_piece_begin(&piece, m, w, err)) || (st = pal_stack_enter(w, m, &batch, &ps, err))) return st;
     ps.apart = true;

@@ -197,7 +197,7 @@ static pal_status begin(pal_work *w, const pal_model *model, const pal_context *
                         o->context);
     if (o->trial < 0 || o->trial > o->sequences || (o->trial && o->training))
         return pal_fail(err, PAL_E_ARGUMENT,
-                        "working memory for a trial of %d tokens: expected 0 to the number of sequences, %d, and no "
+                        "workspace for a trial of %d tokens: expected 0 to the number of sequences, %d, and no "
                         "training",
                         o->trial, o->sequences);
     w->positions = o->context ? o->context : DEFAULT_CONTEXT;

@@ -130,7 +130,7 @@ pal_status pal_piece_begin(pal_piece *piece, const pal_model *model, pal_work *w
 bool pal_piece_go_on(pal_piece *piece, pal_work *work, double seconds, float *logits);
 
 /* trial.c. Reads n tokens of one sequence on trial: logits (n, vocab_rows), the same bits as of n steps. The state
- * stays as it was; its pages may get room for more. The working memory was made with `trial` of n or more. */
+ * stays as it was; its pages may get room for more. The workspace was made with `trial` of n or more. */
 pal_status pal_model_try(const pal_model *model, pal_work *work, pal_state *state, const int32_t *ids, int n,
                          float *logits, pal_error *err);
 /* The same state reads the first n of those tokens; nothing but a trial may have run in between. */

@@ -209,7 +209,7 @@ with tempfile.TemporaryDirectory() as folder:
 
     (folder / "empty").write_bytes(b"")
     assert "empty" in run(*E, "--data", folder / "empty", "--split", "wikitext", code=2) and "empty" in run(*E, "--data", "-", "--split", "wikitext", code=2)
-    for wrong, says in ((["eval"], "model directory"), (["eval", hybrid, "--task", "perplexty", "--data", "x"], "did you mean 'perplexity'"),
+    for wrong, says in ((["eval"], "name a model"), (["eval", hybrid, "--task", "perplexty", "--data", "x"], "did you mean 'perplexity'"),
                         (["eval", hybrid, "--task", "zebra", "--data", "x"], "expected perplexity"), (["eval", hybrid], "--data"),
                         (["eval", hybrid, "--data", folder / "empty"], "empty"), (["eval", hybrid, "--data", folder / "no"], "cannot open"),
                         (["eval", attention, "--data", folder / "wiki"], "tokenizer"), (["eval", hybrid, "--data", folder / "wiki", "--split", "wikitex"], "did you mean"),

@@ -224,7 +224,7 @@ with tempfile.TemporaryDirectory() as folder:
             assert status != 429 or response.getheader("Retry-After")
             assert status != 200 or answer["usage"]["completion_tokens"] == length
 
-    for wrong, says in ((["serve"], "model directory"), (["serve", folder / "no"], "cannot open"), (["serve", hybrid, "--port", 70000], "--port"), (["serve", hybrid, hybrid], "NAME=MODEL"),
+    for wrong, says in ((["serve"], "name a model"), (["serve", folder / "no"], "cannot open"), (["serve", hybrid, "--port", 70000], "--port"), (["serve", hybrid, hybrid], "NAME=MODEL"),
                         (["serve", hybrid, "--max-sessions", 0], "--max-sessions"), (["serve", hybrid, "--speculate", -1], "--speculate expects 0 to 31, found -1"), (["serve", hybrid, "--log", "loud"], "--log"), (["serve", hybrid, "--memory-budget", "2Q"], "2G"), (["serve", hybrid, "--max-body", "9999999T"], "2G"), (["serve", hybrid, "--memory-budget", "1K"], "--memory-budget 1024"), (["serve", hybrid, "--chat-template", "x"], "chatml, llama2, plain")):
         process = subprocess.run([program, *map(str, wrong)], capture_output=True, text=True, timeout=60)
         assert process.returncode == 2 and says in process.stderr and not process.stdout, (wrong, process)

@@ -160,7 +160,7 @@ static void what_cannot_be_tried_is_refused(void **state) {
     pal_error why;
     test_ids(ids, CONTEXT, t.vocab, 3);
     assert_int_equal(pal_model_try(t.model, t.work, t.tried, ids, TRIAL + 1, t.logits, &why), PAL_E_ARGUMENT);
-    assert_string_equal(why.text, "a trial of 10 tokens: the working memory was made for 9");
+    assert_string_equal(why.text, "a trial of 10 tokens: the workspace was made for 9");
     OK(pal_model_prefill(t.model, t.work, t.tried, ids, CONTEXT - 2, NULL, err));
     assert_int_equal(pal_model_try(t.model, t.work, t.tried, ids, 3, t.logits, &why), PAL_E_ARGUMENT);
     assert_non_null(strstr(why.text, "maximum context of 160"));
