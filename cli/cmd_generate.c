@@ -311,8 +311,8 @@ static void summary(const generation *s) {
     fprintf(stderr, "; written: %lld%s; memory: %s%s\n", (long long)s->written_tokens, speed,
             pal_model_grows(c) ? "up to " : "", memory);
     if (s->o->speculate)
-        fprintf(stderr, "guessed: %llu tokens came true, %llu did not\n", (unsigned long long)n.accepted,
-                (unsigned long long)n.rejected);
+        fprintf(stderr, "guessed: %llu token%s came true, %llu did not\n", (unsigned long long)n.accepted,
+                n.accepted == 1 ? "" : "s", (unsigned long long)n.rejected);
     int full = 0;
     for (int i = 0; i < s->count; i++) full += s->jobs[i].finish == PAL_FINISH_CONTEXT;
     if (full && s->count > 1) fprintf(stderr, "%d of %d ", full, s->count);

@@ -398,9 +398,11 @@ int cmd_sweep(int argc, char **argv) {
     if (config &&
         ((code = cli_read_config(&usage, config)) || (code = cli_parse(&usage, mine, argv, &subject, 1, &given))))
         return code;
-    if (!subject || strcmp(subject, "mqar") != 0)
+    if (!subject)
         return cli_error(CLI_USAGE,
                          "sweep: the task is missing, and mqar is the only one: palimpsa sweep mqar --out DIR");
+    if (strcmp(subject, "mqar") != 0)
+        return cli_error(CLI_USAGE, "sweep: expected the task mqar, the only one, found '%.60s'", subject);
     if (!s.out) return cli_error(CLI_USAGE, "sweep: --out DIR is missing");
     if (s.jobs < 1 || s.threads < 1) return cli_error(CLI_USAGE, "--jobs and --threads must be at least 1");
     if (config && s.train && !own_train && (code = resolve_beside(beside, config, &s.train))) return code;

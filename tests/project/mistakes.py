@@ -30,6 +30,8 @@ with tempfile.TemporaryDirectory() as folder:
         (["train", "--recipe", "shakespear", "--out", "run"], "did you mean 'shakespeare'?"),
         (["train", "--recipe", "configs/demo.json", "--out", "run"], "is given by --config"),
         (["convert", model, "x.gguf", "--dtype", "q3_k_m"], "expected f32"),
+        (["sweep"], "the task is missing, and mqar is the only one"),
+        (["sweep", "text"], "expected the task mqar, the only one, found 'text'"),
     )
     pathlib.Path("cache/snapshots/abc").mkdir(parents=True)
     for words, says in cases:
