@@ -62,11 +62,14 @@ static void export(const pal_memory_shape *s, const pal_memory_inputs *in, float
     if (parts[1]) memcpy(parts[1], state + part_floats(s, 0), part_floats(s, 1) * sizeof *state);
 }
 
+enum { FEW = 4 }; /* tokens of which each takes less time by itself than a block of queries */
+
 typedef struct {
     const pal_memory_run *run;
     pal_attention_forward_fn *kernel; /* all three have this type */
+    pal_attention_forward_fn *single; /* forward: the kernel of step, for few tokens after many */
     bool step;
-    int slots, parts; /* step: the heads that share keys are cut into so many items */
+    int slots, parts;       /* step: the heads that share keys are cut into so many items */
     float *areas, *dk, *dv; /* scratch: an area per thread; partial sums, NULL with one slot */
     size_t area;
 } attention_job;
@@ -152,6 +155,24 @@ static pal_attention_rows rows_at(const pal_memory_run *run, int n, int h, size_
     return rows;
 }
 
+/* Queries begin .. end of a token, of those that share a key head: the cache is read once for all of them. */
+static void token_queries(const attention_job *job, pal_attention_forward_fn *kernel, size_t start, size_t token, int n,
+                          int key_head, int begin, int end, int thread) {
+    const pal_memory_shape *s = &job->run->shape;
+    const int group = s->heads / s->key_heads,
+              apart = s->tiled ? s->key_heads : 1; /* heads from one query to the next */
+    for (int u = begin; u < end; u += PAL_ATTENTION_BLOCK) {
+        const int h = s->tiled ? key_head + u * s->key_heads : key_head * group + u;
+        pal_attention_rows rows = rows_at(job->run, n, h, start, token);
+        rows.queries = end - u < PAL_ATTENTION_BLOCK ? end - u : PAL_ATTENTION_BLOCK;
+        rows.q.stride = (size_t)apart * (size_t)s->dk;
+        rows.y.stride = (size_t)apart * (size_t)s->dv;
+        rows.lse.data = NULL;
+        rows.scratch = job->areas + (size_t)thread * job->area;
+        kernel(&rows);
+    }
+}
+
 static void forward_task(void *arg, size_t index, int thread) {
     const attention_job *job = arg;
     const pal_memory_shape *s = &job->run->shape;
@@ -161,6 +182,14 @@ static void forward_task(void *arg, size_t index, int thread) {
     const size_t token = start + (piece - pal_items_first(s, PAL_ATTENTION_BLOCK, n)) * PAL_ATTENTION_BLOCK;
     if (token >= end) return;
     pal_attention_rows rows = rows_at(job->run, n, h, start, token);
+    if (past_of(job->run, n) && end - token <= FEW &&
+        !job->run->saved) { /* heads that share keys share the tokens out */
+        const int group = s->heads / s->key_heads, own = s->tiled ? h / s->key_heads : h % group;
+        const int key_head = s->tiled ? h % s->key_heads : h / group;
+        for (size_t t = token + (size_t)own; t < end; t += (size_t)group)
+            token_queries(job, job->single, start, t, n, key_head, 0, group, thread);
+        return;
+    }
     rows.queries = end - token < PAL_ATTENTION_BLOCK ? (int)(end - token) : PAL_ATTENTION_BLOCK;
     rows.scratch = job->areas + (size_t)thread * job->area;
     job->kernel(&rows);
@@ -170,6 +199,7 @@ static void forward(const pal_context *cx, const pal_memory_run *run) {
     const pal_memory_shape *s = &run->shape;
     attention_job job = { .run = run,
                           .kernel = PAL_PICK(cx, attention_forward),
+                          .single = PAL_PICK(cx, attention_step),
                           .areas = run->scratch,
                           .area = area_floats(s, PAL_FORWARD) };
     if (run->state) pal_parallel_for(cx, (size_t)s->sequences * (size_t)s->key_heads, append_task, &job);
@@ -182,17 +212,7 @@ static void step_task(void *arg, size_t index, int thread) {
     const int part = (int)(index % (size_t)job->parts), row = (int)(index / (size_t)job->parts);
     const int n = row / s->key_heads, key_head = row % s->key_heads, group = s->heads / s->key_heads;
     const int begin = pal_items_unit(group, job->parts, part), end = pal_items_unit(group, job->parts, part + 1);
-    const int apart = s->tiled ? s->key_heads : 1; /* heads from one query to the next */
-    for (int u = begin; u < end; u += PAL_ATTENTION_BLOCK) {
-        const int h = s->tiled ? key_head + u * s->key_heads : key_head * group + u;
-        pal_attention_rows rows = rows_at(job->run, n, h, (size_t)n, (size_t)n);
-        rows.queries = end - u < PAL_ATTENTION_BLOCK ? end - u : PAL_ATTENTION_BLOCK;
-        rows.q.stride = (size_t)apart * (size_t)s->dk;
-        rows.y.stride = (size_t)apart * (size_t)s->dv;
-        rows.lse.data = NULL;
-        rows.scratch = job->areas + (size_t)thread * job->area;
-        job->kernel(&rows);
-    }
+    token_queries(job, job->kernel, (size_t)n, (size_t)n, n, key_head, begin, end, thread);
 }
 
 /* Heads that share keys are one item, which reads them once, unless threads would be left without one. A head's numbers
