@@ -7,7 +7,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-static const size_t line = 64, huge_page = 2 << 20, large = 1 << 20; /* bytes */
+static const size_t line = 64, huge_page = 2 << 20; /* bytes */
 
 static atomic_ullong allocations;
 static atomic_ullong fail_from;  /* 0: never */
@@ -24,7 +24,7 @@ bool pal_alloc_refused(void) {
 void *pal_alloc(size_t n, size_t size) {
     if (pal_alloc_refused()) return NULL;
     if (size && n > (SIZE_MAX - huge_page) / size) return NULL;
-    const size_t wanted = n && size ? n * size : 1, page = wanted >= large ? huge_page : line,
+    const size_t wanted = n && size ? n * size : 1, page = wanted >= huge_page ? huge_page : line,
                  bytes = (wanted + line - 1) / line * line;
     void *block;
     if (posix_memalign(&block, page, bytes)) return NULL;
