@@ -316,7 +316,7 @@ function drawMaps(r) {
                     class: 'muted',
                     text:
                         r.layers[app.layer].rule === 'attention'
-                            ? 'Attention keeps every token as it is: there is no fixed-size memory to show.'
+                            ? 'Attention keeps every token: its memory grows, so there is nothing of fixed size to show.'
                             : 'This layer keeps no memory of keys and values: there is nothing to show.',
                 }),
             ),

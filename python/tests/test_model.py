@@ -239,7 +239,7 @@ def test_what_is_refused(model, tmp_path):
     wrong = [
         (lambda: palimpsa.Model.open(tmp_path / "absent"), OSError, "absent"),
         (lambda: palimpsa.Model.open(tmp_path), (ValueError, OSError), tmp_path.name),
-        (lambda: palimpsa.Model.open(MODELS / "hybrid_m"), ValueError, "there is no tokenizer"),
+        (lambda: palimpsa.Model.open(MODELS / "hybrid_m"), ValueError, "has no tokenizer"),
         (lambda: palimpsa.Model.open("a\0b"), ValueError, "zero byte"),
         (lambda: palimpsa.Model.open(MODELS / "hybrid_m", "bytes", max_context=0), ValueError, "max_context is 0"),
         (lambda: palimpsa.Model(), TypeError, "Model.open"),

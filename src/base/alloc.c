@@ -19,8 +19,8 @@ bool pal_alloc_refused(void) {
     return from && nth >= from && nth <= atomic_load(&fail_until);
 }
 
-/* Large blocks lie on huge pages where the system has them: what streams through megabytes (weights, gradients, keys
- * and values) then hardly waits for page tables. */
+/* Large blocks begin on a huge page, and lie on as many as they fill where the system has them: what streams through
+ * megabytes (weights, gradients, keys and values) then hardly waits for page tables. */
 void *pal_alloc(size_t n, size_t size) {
     if (pal_alloc_refused()) return NULL;
     if (size && n > (SIZE_MAX - huge_page) / size) return NULL;

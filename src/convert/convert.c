@@ -77,7 +77,8 @@ static pal_status check_plain(const conversion *c, pal_error *err) {
     for (int i = 0; i < m->layers; i++) on += strcmp(pal_model_layer_rule(m, i), "gla") != 0;
     const pal_mixer_spec *x = pal_model_mixer(m);
     if (m->hybrid || m->mqar || x->kind != PAL_MIXER_M)
-        return pal_fail(err, PAL_E_UNSUPPORTED, "%s: is %s, and %s holds plain Mamba2 only", path_of(c), kind, to);
+        return pal_fail(err, PAL_E_UNSUPPORTED, "%s is %s; %s holds plain Mamba2%s", path_of(c), kind, to,
+                        official ? " alone" : " and published families alone");
     if (on)
         return pal_fail(err, PAL_E_UNSUPPORTED,
                         "%s: %d of %d layers are metaplastic; %s holds plain Mamba2 only, which would ignore their "

@@ -20,7 +20,7 @@ static pal_status open_tokenizer(pal_bundle *m, const char *path, const char *to
         tokenizer = fallback;
     if (!tokenizer)
         return pal_fail(err, PAL_E_ARGUMENT,
-                        "%s: there is no tokenizer in it; name a tokenizer: a file, a directory or 'bytes'", path);
+                        "%s has no tokenizer; name one: a file, a directory or 'bytes'", path);
     st = tokenizer != named ? pal_tokenizer_open_path(&m->tokenizer, tokenizer, err)
          : strcmp(tokenizer, "ids") == 0
              ? pal_tokenizer_ids(&m->tokenizer, (size_t)pal_model_config_of(m->model)->vocab, err)

@@ -300,7 +300,7 @@ pal_status pal_read_gguf_vocab(pal_tokenizer *tok, const char *name, const void 
         if ((st = pal_read_tokenizer_json(tok, name, m.json.data, m.json.size, NULL, err))) return st;
         goto ends;
     }
-    if (m.model.size == 0) return pal_fail(err, PAL_E_FORMAT, "%s: there is no tokenizer in it", name);
+    if (m.model.size == 0) return pal_fail(err, PAL_E_FORMAT, "%s has no tokenizer", name);
     if ((st = read_tokens(tok, &m, name, &r, &kinds, err))) goto done;
     if (pal_gguf_is(m.model, "gpt2")) st = read_bpe(tok, &m, name, &r, kinds, err);
     else if (pal_gguf_is(m.model, "llama") || pal_gguf_is(m.model, "t5")) st = read_spm(tok, &m, name, &r, kinds, err);

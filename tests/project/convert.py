@@ -347,7 +347,7 @@ try:
     done = run("train", "--task", "text", "--model", root / "hybrid_m-q8_0.gguf", "--data", root / "ids.txt", "--tokenizer", "bytes", "--out", root / "run", code=2)
     check("quantised files are not trained", "not trained; convert it to F32 first" in done.stderr, done.stderr)
     refused(golden / "hybrid_m", root / "x", "--to", "official", says="2 of 4 layers are metaplastic")
-    refused(golden / "transformer", root / "x", "--to", "hf", says="plain Mamba2 only")
+    refused(golden / "transformer", root / "x", "--to", "hf", says="plain Mamba2 and published families alone")
     for layout in ("hf", "official"):
         refused(golden / "palimpsa_m_wo_meta", root / "x", "--to", layout, says="the gated norm has 1 group and the keys 2")
     refused(golden / "palimpsa_m_wo_meta", root / "x", "--to", "hf", says="transformers since 5.23.0")

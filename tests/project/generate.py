@@ -15,7 +15,7 @@ with tempfile.TemporaryDirectory() as folder:
     hybrid, attention = tiny_models(folder)
 
     # A model directory's own tokenizer, or one that is named.
-    assert "there is no tokenizer in it; name a tokenizer" in run("generate", hybrid, "--prompt", "a", code=2)
+    assert "has no tokenizer; name one" in run("generate", hybrid, "--prompt", "a", code=2)
     by_name = run("generate", hybrid, "--tokenizer", "bytes", "--prompt", "hello", "--max-tokens", 20, "--temperature", 0)
     text = "".join(chr(32 + i % 95) for i in range(95 * 3)) + "\n\u00e9\u4e2d"
     (folder / "text").write_text(text)
@@ -27,12 +27,12 @@ with tempfile.TemporaryDirectory() as folder:
     assert greedy == run(*G, "--top-k", 1) == run(*G, "--top-p", 1e-9, "--threads", 2)
     sampled = run(*G, "--seed", 5, "--temperature", 1)
     assert sampled == run(*G, "--seed", 5, "--temperature", 1) != run(*G, "--seed", 6, "--temperature", 1)
-    sizes, told = json.loads(run("inspect", hybrid, "--json")), said(*G)
-    assert "\nguessed: " in said(*G, "--speculate", 7) and "guessed" not in told
-    planned = re.search(r"RAM: weights ([\d.]+) KiB, workspace ([\d.]+) MiB, ([\d.]+) KiB a sequence; [\d.]+ MiB in all\n", told)
-    assert planned, told
+    sizes, shown = json.loads(run("inspect", hybrid, "--json")), said(*G)
+    assert "\nguessed: " in said(*G, "--speculate", 7) and "guessed" not in shown
+    planned = re.search(r"RAM: weights ([\d.]+) KiB, workspace ([\d.]+) MiB, ([\d.]+) KiB a sequence; [\d.]+ MiB in all\n", shown)
+    assert planned, shown
     inspected = [sizes["weight_bytes"] / 2**10, sizes["generating_bytes"] / 2**20, sizes["state_bytes"] / 2**10]
-    assert [f"{x:.4g}" for x in inspected] == list(planned.groups()), (sizes, told)
+    assert [f"{x:.4g}" for x in inspected] == list(planned.groups()), (sizes, shown)
     (folder / "prompt").write_text(words)
     assert sampled == run("generate", hybrid, "--prompt-file", folder / "prompt", "--max-tokens", 40, "--seed", 5, "--temperature", 1)
     for source in (("--prompt-file", "-"), ("--prompt", "-")):

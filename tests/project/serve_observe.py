@@ -38,7 +38,7 @@ with tempfile.TemporaryDirectory() as folder:
     with serving(hybrid, *ENDLESS) as s:
         ids = s.post("/tokenize", prompt=prompt)["tokens"]
         G = dict(temperature=0, max_tokens=40, ignore_eos=True)
-        told = s.complete(prompt=prompt, logprobs=3, echo=True, **G)["choices"][0]
+        answer = s.complete(prompt=prompt, logprobs=3, echo=True, **G)["choices"][0]
         element = [1, 2, 3, 4]
         view = {"map": {"layer": 1, "heads": [0, 2], "size": 1024}, "elements": [element]}
         events = s.stream("/v1/observe", prompt=prompt, logprobs=3, observe={"every": 50, **view}, **G)
@@ -47,9 +47,9 @@ with tempfile.TemporaryDirectory() as folder:
         assert [i for i, _ in start["prompt"]] == ids and "".join(t for _, t in start["prompt"]) == prompt and start["tile_fields"] == FIELDS
         assert {l["rule"] for l in start["layers"]} == {"gla", "palimpsa"} and [l["importance"] for l in start["layers"]] == [l["prior"] is not None for l in start["layers"]]
         assert [t["index"] for t in tokens] == list(range(len(ids) + 40)) and [t["id"] for t in tokens[: len(ids)]] == ids
-        assert close([t["logprob"] for t in tokens[1:]], told["logprobs"]["token_logprobs"][1:]) and tokens[0]["logprob"] is None
+        assert close([t["logprob"] for t in tokens[1:]], answer["logprobs"]["token_logprobs"][1:]) and tokens[0]["logprob"] is None
         assert all(t["top"][0][2] >= t["logprob"] - 1e-6 and len(t["top"]) == 3 and t["variance"] > 0 for t in tokens[1:])
-        assert end["text"] == told["text"][len(prompt) :] and end["finish_reason"] == "length" and end["usage"]["completion_tokens"] == 40
+        assert end["text"] == answer["text"][len(prompt) :] and end["finish_reason"] == "length" and end["usage"]["completion_tokens"] == 40
 
         # Frames without gaps: pieces of 50 in the prompt, then one a token. The last token is not read.
         assert [t["from"] for t in tiles] == [0] + [t["position"] for t in tiles[:-1]] and tiles[-1]["position"] == len(ids) + 39 == end["position"]

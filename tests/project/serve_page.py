@@ -164,5 +164,5 @@ with tempfile.TemporaryDirectory() as folder:
         assert [e["id"] for e in events if e["type"] == "token"] == example["ids"] and events[0]["prompt"][0] == [example["ids"][0], str(example["ids"][0])]
         for query, param in (("pairs=0", "pairs"), ("pairs=x", "pairs"), ("pairs=100000", "pairs"), ("pairs=9&length=10", "pairs"), ("length=-1", "length"), ("length=31&pairs=1", "pairs"), ("seed=-1", "seed"), ("seed=1.5", "seed")):
             s.refused(None, param, "/v1/recall?" + query, method="GET")
-    assert "there is no tokenizer" in run("generate", mqar, "--prompt", "1", code=2)  # elsewhere it is asked for
+    assert "has no tokenizer" in run("generate", mqar, "--prompt", "1", code=2)  # elsewhere it is asked for
     print("serve_page: as promised")
