@@ -169,7 +169,7 @@ with tempfile.TemporaryDirectory() as folder:
         typed = f"{words[1:-1]}{home[i]}{words[0]}{end[i]}{words[-1]}{unknown}\033[1;5D\033OD\033[Dx\177\u4e2d\033[D{delete[i % 2]}\n/quit\n"
         master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 20, 0, 0))
-        child = subprocess.Popen([program, *map(str, G[:2]), "--interactive", "--max-tokens", "40", "--temperature", "0"], stdin=slave, stdout=subprocess.PIPE, stderr=slave)
+        child = subprocess.Popen([program, *map(str, G[:2]), "--interactive", "--max-tokens", "40", "--temperature", "0"], stdin=slave, stdout=subprocess.PIPE, stderr=slave, env={**os.environ, "TERM": "xterm"})
         os.close(slave)
         seen = b""
         while not seen.endswith(b"> "):
